@@ -55,7 +55,7 @@ Target = tuple[Name, Shape]
 Targets = Sequence[Sequence[Target]]
 """The outputs of each root of a region."""
 
-Place = Callable[[Builder, Expression], Expression]
+PositionOf = Callable[[Builder, Expression], Expression]
 """Declares the variable of an element's position, given its number in the vector."""
 Compute = Callable[[Builder, Expression, Expression], Sequence[Store]]
 """Computes everything at a position with a number in the vector, and returns the stores."""
@@ -103,7 +103,12 @@ class _Trial:
 
 
 def each_element(
-    builder: Builder, vector: int, place: Place, compute: Compute, guard: Code = NOTHING, most_bytes: int = MOST_BYTES
+    builder: Builder,
+    vector: int,
+    place: PositionOf,
+    compute: Compute,
+    guard: Code = NOTHING,
+    most_bytes: int = MOST_BYTES,
 ) -> None:
     """The statements for `vector` neighbouring elements. Nothing is stored unless `guard` holds. Elements of more than
     `most_bytes` are not read ahead."""
@@ -191,7 +196,7 @@ def store_all(builder: Builder, stores: Sequence[Store], guard: Code = NOTHING) 
                 store.emit(builder)
 
 
-def _trial(builder: Builder, vector: int, place: Place, compute: Compute) -> _Trial:
+def _trial(builder: Builder, vector: int, place: PositionOf, compute: Compute) -> _Trial:
     trial = builder.trial()
     with trial.loop(vector) as number:
         position = place(trial, number)

@@ -26,7 +26,7 @@ from hlo_opt.runtime.schedule.lifetimes import ALIGNMENT, Arena, buffer_bytes, l
 from hlo_opt.runtime.schedule.ops import Alias, Allocate, Branch, Call, Constant, Copy, Free, Launch, Op, Routine
 from hlo_opt.text.aliases import aliased_leaves
 
-Place = tuple[int, int]
+ArrayOffset = tuple[int, int]
 """The number of an array, and an offset in bytes. Arrays are the inputs, the results, the intermediate memory if there
 is any, and the constants."""
 
@@ -165,8 +165,8 @@ class _Writer:
     def routine(
         self,
         routine: Routine,
-        inputs: Sequence[Place],
-        targets: Mapping[int, Place],
+        inputs: Sequence[ArrayOffset],
+        targets: Mapping[int, ArrayOffset],
         held: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         """Writes the steps of a routine whose inputs are at `inputs`; result k is computed, or copied, to `targets[k]`
@@ -175,7 +175,7 @@ class _Writer:
         places_of_held = {k: inputs[number] for number, k in held.items()}
         lives = lifetimes(routine.ops, routine.shapes)
         created = {b for created_by_op in lives.born for b in created_by_op}
-        places: dict[int, Place] = dict(zip(routine.inputs, inputs, strict=True))
+        places: dict[int, ArrayOffset] = dict(zip(routine.inputs, inputs, strict=True))
         result_of: dict[int, int] = {}
         for k, b in enumerate(routine.results):
             root = lives.root[b]
@@ -205,8 +205,8 @@ class _Writer:
         for to, source, size in sorted(copies, key=lambda c: c[1] not in inputs):  # inputs before they are overwritten
             self.copy(to, source, size)
 
-    def op(self, op: Op, routine: Routine, places: dict[int, Place], root: Sequence[int]) -> None:
-        def at(b: int) -> Place:
+    def op(self, op: Op, routine: Routine, places: dict[int, ArrayOffset], root: Sequence[int]) -> None:
+        def at(b: int) -> ArrayOffset:
             return places[root[b]]
 
         match op:
@@ -230,7 +230,7 @@ class _Writer:
                 i = op.instruction
                 raise BackendError(f"{i.opcode} {i.name} is no kernel, and needs the host or a library", code="HLO528")
 
-    def launch(self, op: Launch, pointers: list[Place]) -> None:
+    def launch(self, op: Launch, pointers: list[ArrayOffset]) -> None:
         kernel = op.kernel
         if not kernel.launch.grid:
             return
@@ -243,7 +243,7 @@ class _Writer:
         flat = (word for place in pointers for word in place)
         self.words += [DeviceStep.LAUNCH, self.kernels[kernel.symbol], len(pointers), *flat]
 
-    def copy(self, to: Place, source: Place, size: int) -> None:
+    def copy(self, to: ArrayOffset, source: ArrayOffset, size: int) -> None:
         if size and to != source:
             self.words += [DeviceStep.COPY, *to, *source, size]
 

@@ -325,11 +325,11 @@ def together(layer: Sequence[Candidate]) -> tuple[list[Candidate], Candidate | N
     return [region for region in layer if region not in small], one
 
 
-Place = tuple[Instruction, tuple[int, ...]]
+ArrayPath = tuple[Instruction, tuple[int, ...]]
 """An array: an instruction, and a path into its tuple shape, the innermost number first."""
 
 
-def _place(i: Instruction, path: tuple[int, ...] = ()) -> Place:
+def _place(i: Instruction, path: tuple[int, ...] = ()) -> ArrayPath:
     """The array whose memory a value is, through views, tuples and calls."""
     around: list[Instruction] = []
     while True:

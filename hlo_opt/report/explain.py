@@ -36,7 +36,7 @@ _RANDOM_TARGET = re.compile(r"threefry|philox|curand|rocrand|hiprand|prng|rng|ra
 
 
 @dataclass
-class Place:
+class Location:
     """Where a finding is: the line of the program (empty when the dump does not say), what is first found there, and
     its refused edges."""
 
@@ -53,17 +53,17 @@ class Finding:
     hint: str
     edges: int = 0
     codes: Counter[str] = field(default_factory=Counter)
-    _places: dict[str, Place] = field(default_factory=dict)
+    _places: dict[str, Location] = field(default_factory=dict)
 
     def add(self, decision: FusionDecision, places: list[tuple[str, str]]) -> None:
         """Count an edge, at each of the places (source line, what is there) once."""
         self.edges += 1
         self.codes.update({r.code for r in decision.reasons})
         for key, source, what in {s or w: (s or w, s, w) for s, w in reversed(places)}.values():
-            self._places.setdefault(key, Place(source, what)).edges += 1
+            self._places.setdefault(key, Location(source, what)).edges += 1
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[Location]:
         """Those with most edges first."""
         return sorted(self._places.values(), key=lambda place: -place.edges)
 

@@ -92,16 +92,17 @@ def totals(report: ExplainReport, by: By, measured: Mapping[str, float] | None =
     return Totals(by, ordered, all_us, all_bytes, len(figures.launched), measured is not None)
 
 
-Place = Callable[[Module, Instruction], str]
+RowName = Callable[[Module, Instruction], str]
+"""The name of the row that an instruction counts for: its line, function or operation."""
 
-_PLACES: Mapping[By, Place] = {
+_PLACES: Mapping[By, RowName] = {
     "line": source_location,
     "function": source_function,
     "op": lambda module, instruction: instruction.opcode,
 }
 
 
-def _shares(module: Module, kernel: Instruction, place: Place, unknown: str) -> dict[str, float]:
+def _shares(module: Module, kernel: Instruction, place: RowName, unknown: str) -> dict[str, float]:
     """Which part of a kernel belongs to which place."""
     work: Counter[str] = Counter()
     for member in _members(kernel):

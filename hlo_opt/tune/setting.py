@@ -13,7 +13,7 @@ from hlo_opt.passes.table import option_kind
 
 Ends = tuple[str, str]
 """The names of the producer and of the consumer of an edge."""
-Place = tuple[int, ...]
+PassPath = tuple[int, ...]
 """Where a pass stands: the number of the step, and those of the steps of groups inside."""
 
 WITH_CONSENT = frozenset({"fast_math"})
@@ -43,7 +43,7 @@ class Change(Protocol):
 class SetOption:
     """Another value for an option of the pass at a place."""
 
-    place: Place
+    place: PassPath
     name: str
     option: str
     value: bool | int | float
@@ -81,7 +81,7 @@ class SetEverywhere:
 class LeaveOut:
     """Without the pass at a place."""
 
-    place: Place
+    place: PassPath
     name: str
 
     def apply(self, setting: Setting) -> Setting | None:
@@ -96,7 +96,7 @@ class LeaveOut:
 class Swap:
     """The pass at a place after the step that follows it."""
 
-    place: Place
+    place: PassPath
     name: str
 
     def apply(self, setting: Setting) -> Setting | None:
@@ -191,7 +191,7 @@ def order_changes(setting: Setting) -> Iterator[Change]:
         yield LeaveOut(place, step.name)
 
 
-def places(steps: Sequence[object], above: Place = ()) -> Iterator[tuple[Place, Pass]]:
+def places(steps: Sequence[object], above: PassPath = ()) -> Iterator[tuple[PassPath, Pass]]:
     """The passes of steps, and of the groups among them, with their places."""
     for number, step in enumerate(steps):
         if isinstance(step, Fixpoint):
@@ -200,7 +200,7 @@ def places(steps: Sequence[object], above: Place = ()) -> Iterator[tuple[Place, 
             yield (*above, number), step
 
 
-def _at(pipeline: Pipeline, place: Place) -> PassOrGroup | None:
+def _at(pipeline: Pipeline, place: PassPath) -> PassOrGroup | None:
     steps: Sequence[object] = pipeline.steps
     for number in place[:-1]:
         if number >= len(steps) or not isinstance(group := steps[number], Fixpoint):
@@ -210,10 +210,10 @@ def _at(pipeline: Pipeline, place: Place) -> PassOrGroup | None:
     return step if isinstance(step, Pass | Fixpoint) else None
 
 
-def _with(setting: Setting, place: Place, steps: Sequence[PassOrGroup]) -> Setting:
+def _with(setting: Setting, place: PassPath, steps: Sequence[PassOrGroup]) -> Setting:
     """The setting with steps instead of the one at a place. A group that becomes empty is left out."""
 
-    def changed(old: Sequence[PassOrGroup], place: Place) -> tuple[PassOrGroup, ...]:
+    def changed(old: Sequence[PassOrGroup], place: PassPath) -> tuple[PassOrGroup, ...]:
         number, *rest = place
         if not rest:
             return (*old[:number], *steps, *old[number + 1 :])
@@ -231,5 +231,5 @@ def _option(name: str, option: str, value: bool | int | float) -> str:
     return f"{name}{{{option.replace('_', '-')}={shown}}}"
 
 
-def _ordinal(place: Place) -> str:
+def _ordinal(place: PassPath) -> str:
     return "step " + ".".join(str(number + 1) for number in place)

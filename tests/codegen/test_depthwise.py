@@ -69,7 +69,7 @@ def test_equal_convolutions_share_a_kernel_and_others_do_not() -> None:
 
 @pytest.mark.parametrize(("row", "aligned"), [("float, 2", 8), ("float, 8", 16), ("double, 4", 16)])
 def test_what_moves_together_is_aligned_as_arrays_are(row: str, aligned: int) -> None:
-    text = "#define __align__(bytes) __attribute__((aligned(bytes)))\n" + definitions()["hlo_row"]
-    text += f"static_assert(alignof(hlo_row<{row}>) == {aligned});\n"
+    text = "#define __align__(bytes) __attribute__((aligned(bytes)))\n" + definitions()["hlo_neighbours"]
+    text += f"static_assert(alignof(hlo_neighbours<{row}>) == {aligned});\n"
     command = [*find_compiler(), "-std=c++17", "-x", "c++", "-fsyntax-only", "-"]
     assert not subprocess.run(command, input=text, text=True, capture_output=True, check=False).stderr

@@ -14,7 +14,7 @@ from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ops.calls.collectives import device_call
 from hlo_opt.ops.calls.strided import Product, product_of
 from hlo_opt.runtime.cupy import products
-from hlo_opt.runtime.cupy.addressed import Place
+from hlo_opt.runtime.cupy.addressed import AddressedMemory
 from hlo_opt.runtime.cupy.cublaslt import LtError
 from hlo_opt.runtime.cupy.products import Cublas, CublasError
 from hlo_opt.runtime.executable import Executable
@@ -225,7 +225,7 @@ def test_arrays_that_are_not_aligned(epilogue: str, algorithm: int | None, lt: t
     cublas.choose(product)
     memory = lt.zeros(1024, "uint8")
     lt.cublaslt.ran.clear()
-    left, right, target = (Place(int(memory.data.ptr) + 4 + at, 120) for at in (0, 256, 512))
+    left, right, target = (AddressedMemory(int(memory.data.ptr) + 4 + at, 120) for at in (0, 256, 512))
     cublas.binding(product)([left, right], [target])()
     assert [ran for ran, _ in lt.cublaslt.ran] == ([] if algorithm is None else [algorithm])
 

@@ -7,11 +7,12 @@ import numpy as np
 from hlo_opt.evaluate import Interpreter
 from hlo_opt.evaluate.program import face
 from hlo_opt.ir import Attribute, Instruction, array, edit
+from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.collective.module_devices import groups
 from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.sets import IDEMPOTENT
-from hlo_opt.passes.simplify.reading import Array, is_a, is_integer, known, uniform
+from hlo_opt.passes.simplify.reading import is_a, is_integer, known, uniform
 from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.site import Site
 

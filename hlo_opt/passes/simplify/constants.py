@@ -10,9 +10,10 @@ from hlo_opt.diag import HloOptError
 from hlo_opt.evaluate import Interpreter
 from hlo_opt.evaluate.program import face
 from hlo_opt.ir import Instruction
+from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.reduction.reducers import monoid
-from hlo_opt.passes.simplify.reading import Array, is_a, known, uniform
+from hlo_opt.passes.simplify.reading import is_a, known, uniform
 from hlo_opt.passes.simplify.rule import ANY, rule
 from hlo_opt.passes.simplify.site import Site
 

@@ -134,7 +134,7 @@ def divide_by_constant(i: Instruction, site: Site) -> Instruction | None:
     if divisor is None or i.shape.type.name not in ("f32", "f64"):
         return None
     with np.errstate(all="ignore"):
-        reciprocal = np.ones((), divisor.dtype) / divisor  # type: ignore[operator]
+        reciprocal = np.ones((), divisor.dtype) / divisor
     if not np.isfinite(reciprocal) or reciprocal == 0:
         return None
     return site.elementwise("multiply", i.operands[0], site.full(i.operands[1].shape, reciprocal))

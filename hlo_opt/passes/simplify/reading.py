@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-import numpy.typing as npt
 
 from hlo_opt.ir import ElementType, Instruction
+from hlo_opt.ir.values import Array
 from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.sets import keeps_values
-
-Array: TypeAlias = npt.NDArray[np.generic]
 
 
 def is_a(value: Instruction, *opcodes: str) -> bool:

@@ -6,7 +6,8 @@ import operator
 from collections.abc import Callable
 
 from hlo_opt.ir import Instruction
-from hlo_opt.passes.simplify.reading import Array, is_a, is_integer, is_number, is_truth, uniform
+from hlo_opt.ir.values import Array
+from hlo_opt.passes.simplify.reading import is_a, is_integer, is_number, is_truth, uniform
 from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.site import Site
 

@@ -14,7 +14,7 @@ from hlo_opt.text.aliases import TuplePath, aliases_of, subshape
 NAMED = 3
 """Inputs that are named."""
 
-Place = tuple[int, TuplePath]
+InputPath = tuple[int, TuplePath]
 """An input, or an array of one: the parameter's number and the shape index in it."""
 
 
@@ -38,7 +38,7 @@ def inputs_donated_by_one(matched: Matched) -> Iterator[Site]:
                     yield site.partner
 
 
-def _by_one(matched: Matched) -> tuple[list[Place], list[Place]]:
+def _by_one(matched: Matched) -> tuple[list[InputPath], list[InputPath]]:
     """What the old module alone gives away, and what the new one does."""
     numbers = {
         s.instruction.parameter_number: s.partner.instruction.parameter_number
@@ -50,7 +50,7 @@ def _by_one(matched: Matched) -> tuple[list[Place], list[Place]]:
     return [p for p in old if there[p] not in new], [p for p in new if p not in there.values()]
 
 
-def _listed(module: Module, only: list[Place]) -> str:
+def _listed(module: Module, only: list[InputPath]) -> str:
     total = count(len(aliases_of(module)))
     if not only:
         return total

@@ -31,7 +31,7 @@ MOST_TRIED = 16
 """Places at which a rule tries a change, the dearest ones: each try fuses the module again, which takes seconds where
 it has thousands of kernels, and such a module may have hundreds of places."""
 
-Place = TypeVar("Place")
+Candidate = TypeVar("Candidate")
 
 
 @cache
@@ -133,7 +133,7 @@ class Program:
         own = (i for c in copy.computations for i in c.instructions if i.name == instruction.name)
         return next(((copy, i) for i in own if i.opcode == instruction.opcode), None)
 
-    def worth_trying(self, code: str, places: Iterable[tuple[float, Place]]) -> list[Place]:
+    def worth_trying(self, code: str, places: Iterable[tuple[float, Candidate]]) -> list[Candidate]:
         """Of places with the microseconds that they take, those at which a rule tries a change: the dearest, and none
         that takes less than is worth a word."""
         least = LEAST_SHARE * self.summary.est_us

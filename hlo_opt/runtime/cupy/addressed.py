@@ -19,14 +19,14 @@ from hlo_opt.runtime.schedule.stretch import BoundLaunch, PlacingDevice, Start, 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AddressedMemory:
     """Memory by address and bytes: as much of an array as launches, copies and products need."""
 
     ptr: int
     nbytes: int
 
     @property
-    def data(self) -> Place:
+    def data(self) -> AddressedMemory:
         """Itself, as an array has its pointer."""
         return self
 
@@ -88,7 +88,7 @@ class AddressedLaunches:
 
     def _bound(self, number: int, addresses: Sequence[int]) -> BoundLaunch:
         work, inputs, outputs = self._work[number]
-        of = [[Place(addresses[n] + offset, size) for n, offset, size in part] for part in (inputs, outputs)]
+        of = [[AddressedMemory(addresses[n] + offset, size) for n, offset, size in part] for part in (inputs, outputs)]
         return work, cast("list[Array]", of[0]), cast("list[Array]", of[1])
 
     def bound(self, addresses: Sequence[int]) -> list[BoundLaunch]:

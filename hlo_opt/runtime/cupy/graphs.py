@@ -33,7 +33,7 @@ import numpy as np
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Shape
 from hlo_opt.ir.values import Array
-from hlo_opt.runtime.cupy.addressed import AddressedLaunches, Place
+from hlo_opt.runtime.cupy.addressed import AddressedLaunches, AddressedMemory
 from hlo_opt.runtime.cupy.capture import COUNTS, Capturer, Graph, Rounds, address, streams_wished
 from hlo_opt.runtime.cupy.device import CupyDevice
 from hlo_opt.runtime.cupy.whole import WholeRun, whole_run
@@ -258,7 +258,7 @@ class LoopGraph:
         """Start a run: its iterations are counted from here on."""
         if self.graph is not None:
             first, last = span_of(self.counts)
-            every, before = (cast("Array", Place(at, 8)) for at in (first + 8, last - 8))
+            every, before = (cast("Array", AddressedMemory(at, 8)) for at in (first + 8, last - 8))
             self.device.start_of((None, [every], [before]))()
 
     @property

@@ -15,7 +15,8 @@ LEAST = 5.0
 LEAST_RENAMED = 5.5
 """The score for sites of two opcodes; these must also share neighbours."""
 
-Place = tuple[str, ...]
+Origin = tuple[str, ...]
+"""The op_name and the source line of a site; empty where the dump has neither."""
 
 
 class Similar:
@@ -23,10 +24,10 @@ class Similar:
 
     def __init__(self, old: Module, new: Module) -> None:
         self._modules = (old, new)
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, Origin] = {}
         self._names = {id(c) for c in old.computations}
 
-    def place(self, site: Site) -> Place:
+    def place(self, site: Site) -> Origin:
         """The op_name and source line of a site; () where the dump has neither."""
         place = self._places.get(id(site))
         if place is None:
