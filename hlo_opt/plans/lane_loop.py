@@ -180,7 +180,7 @@ class Lanes(ByLanes):
                `ROUNDS_AHEAD` rounds before, so that a round does not wait for memory; `LANE` is the number of the lane
     outside    the elements that a round reads of arrays from outside the loop, other than windows; None for an index
                that data say
-    widest     threads per block, if there are at least that many lanes
+    widest     threads per block, if there are so many lanes
     """
 
     kind: ClassVar[str] = "lane-loop"

@@ -117,7 +117,7 @@ static int multiply_strips(void** argument, Word begin, Word end) {
 // it lies, for a copy would take longer than the product
 static const Word few_rows = 3, few_vectors = 8, few_columns = few_vectors * lanes;
 
-// `vectors` vectors of sums, from column `j` on; they are added to the result unless `first` is 0
+// so many vectors of sums, from column `j` on, added to what is there unless they are the `first`
 template <int vectors>
 HLO_APART static void multiply_vectors(const Product* p, Word i, Word j, Word first, Word last) {
   const T* left = p->left + i * p->left_row + first * p->left_term;
@@ -163,7 +163,7 @@ static int multiply_few(void** argument, Word begin, Word end) {
 }
 
 // the same where terms are neighbours in both factors: columns from `begin` up to `end`, `few_sums` of them at a time;
-// lane l adds each `lanes`-th term, from term l on
+// of each, every so many-th term is one lane's
 static const Word few_sums = 4, few_steps = 2;
 template <Word columns>
 HLO_APART static void multiply_along(const Product* p, Word i, Word j) {
