@@ -395,12 +395,12 @@ def _checked(ties: Ties, is_least_open: bool) -> Ties:
     for instruction in values:
         literal = instruction.literal
         if literal is not None and not (literal.is_known and _is_uniform(literal)):
-            raise _refusal(module, instruction, "SIZ103", "the constant says an element for each of the size")
+            raise _refusal(module, instruction, "SIZ103", "the constant has a value of its own for each element of the dimension")
     for computation in module.computations:
         for instruction in computation.instructions:
             if any(o in values for o in instruction.operands) and not is_known(instruction):
                 what = instruction.word("custom_call_target") or instruction.opcode
-                raise _refusal(module, instruction, "SIZ104", f"nothing says how {what} follows the size")
+                raise _refusal(module, instruction, "SIZ104", f"hlo-opt does not know how {what} depends on the size")
     for size in {ties.sizes[-1], ties.size, next((n for n in ties.sizes if n > ties.size), ties.size)}:
         _check_shapes(ties, size)
     if not is_least_open:
@@ -422,7 +422,7 @@ def _check_shapes(ties: Ties, size: int) -> None:
     """Refuse a module that does not hold together at a size."""
     few = [place for place, extent in ties.extents.items() if extent.at(size) < 0]
     if few:
-        raise _refusal(ties.module, few[0].instruction, "SIZ107", f"has no elements to give at size {size}")
+        raise _refusal(ties.module, few[0].instruction, "SIZ107", f"would have fewer than 0 elements at size {size}")
     for computation in ties.at(size).computations:
         for instruction in computation.instructions:
             spec = find(instruction.opcode)
