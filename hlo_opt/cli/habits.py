@@ -31,7 +31,7 @@ class Habits:
 
 
 ASKED = Habits()
-"""Of the command that runs now."""
+"""The habits of the command that runs now."""
 
 
 @contextmanager

@@ -45,8 +45,9 @@ class Sized:
 
     @classmethod
     def of(cls, module: Module, texts: Sequence[str]) -> Sized:
-        """Of requests, and of the file of a dump at another size (`like=FILE`) that must agree. Raises UsageError for
-        texts that are neither, where something needs the size, and (SIZ112) where the other dump does not agree."""
+        """Sizes from requests, and from the file of a dump at another size (`like=FILE`) that must agree. Raises
+        UsageError for texts that are neither, where something needs the size, and (SIZ112) where the other dump does
+        not agree."""
         from hlo_opt.analysis.sizes.readings import check_other
         from hlo_opt.analysis.sizes.resize import Dynamic, tie
         from hlo_opt.cli.files import read_module

@@ -41,7 +41,7 @@ from hlo_opt.ops.code import Address, Cell, Code, Function, Name, code, of, with
 WIDE = "long long"
 CHUNK, LANE = "hlo_chunk", "hlo_lane"
 ROW, FROM, INSIDE = "hlo_row", "hlo_from", "hlo_inside"
-"""Of a chunk that is a part of a row: the row, the chunk's first place in it, and a lane's."""
+"""Variables of a chunk that is a part of a row: the row, the chunk's first place in it, and a lane's place."""
 LANES = frozenset({LANE, INSIDE})
 """What differs from lane to lane."""
 LEAST = 8

@@ -374,8 +374,8 @@ def _redirect(other: Instruction, fusion: Instruction, first: int) -> None:
 
 
 Ways = Mapping[Instruction, Sequence[Instruction]]
-"""Of operands of a consumer that are a producer's value, or an element of it: what hands it on, from the producer down
-to the operand."""
+"""For each operand of a consumer that is a producer's value, or an element of it: the instructions from the producer
+down to the operand."""
 
 
 def unite(

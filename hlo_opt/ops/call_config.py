@@ -56,7 +56,7 @@ def field(instruction: Instruction, *path: str) -> str | None:
 
 @functools.lru_cache(maxsize=4096)
 def _field_of(written: str, path: tuple[str, ...]) -> str | None:
-    """Of a configuration's text: fusions of one kind share theirs, and every pass asks for the kind."""
+    """A field of a configuration's text. Cached: fusions of one kind share their text, and every pass asks for it."""
     text, position = written.replace('\\"', '"'), 0
     for name in path:
         match = _name(name).search(text, position)

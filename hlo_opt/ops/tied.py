@@ -45,7 +45,7 @@ class Extent(NamedTuple):
         )
 
     def times(self, factor: int, divisor: int = 1) -> Extent:
-        """That many times, divided."""
+        """The extent times `factor`, divided by `divisor`."""
         return Extent.of(self.a * factor, self.b * factor, self.c * divisor)
 
     def at(self, size: int) -> int:

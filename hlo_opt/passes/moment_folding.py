@@ -280,8 +280,8 @@ def _without(shape: Shape, dimensions: Sequence[int]) -> Shape:
 
 
 def _reducer(beside: Computation, scalar: Shape, count: int) -> Computation:
-    """Of two parts of a column, each its count, mean, sum of squared deviations, and for each array beside its sum and
-    its sum by deviations; those of both together."""
+    """A reducer that joins the moments of two parts of a column: count, mean, sum of squared deviations, and for each
+    array beside it the sum and the sum by deviations."""
     module = beside.module
     assert module is not None
     reducer = edit.new_computation(module, "moments")

@@ -390,8 +390,8 @@ class ExplainReport:
 
 
 def first_by_kernels(decisions: Iterable[FusionDecision]) -> list[FusionDecision]:
-    """Of the first `DEAREST` pairs of kernels the edge that their names mean, with the fewest reasons, in the order of
-    the input."""
+    """For each of the first `DEAREST` pairs of kernels, the edge that their names stand for: the one with the fewest
+    reasons. In the order of the input."""
     by_kernels: dict[frozenset[str], FusionDecision] = {}
     for decision in decisions:
         kernels = frozenset({decision.producer_kernel, decision.consumer_kernel})

@@ -53,7 +53,7 @@ def outputs_page(outputs: Mapping[str, Array]) -> Page:
 
 
 def numpy_page(why: str, module: Module, is_free_of_nans: bool) -> Page:
-    """That the interpreter ran, why, and on how many simulated devices."""
+    """The page that says that the interpreter ran, why, and on how many simulated devices."""
     page = Page()
     page.add(f"backend numpy: {why}")
     _add_devices(page, module)

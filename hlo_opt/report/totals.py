@@ -70,7 +70,7 @@ class Totals:
 
 
 def totals(report: ExplainReport, by: By, measured: Mapping[str, float] | None = None) -> Totals:
-    """Of the fused module; with `measured` microseconds by kernel, of the module as it was given, for that is what was
+    """The totals of the fused module; with `measured` microseconds by kernel, those of the original module, which was
     measured."""
     module = report.outcome.module if measured is None else report.outcome.original
     figures: ModuleSummary = report.after if measured is None else report.before

@@ -53,13 +53,13 @@ def turn_page(bisection: Bisection, turn: FirstChange, difference: Difference) -
 
 
 def stays_lines(bisection: Bisection, stays: NoChange, shown: Sequence[Alone] | None) -> list[str]:
-    """That nothing changes, and which instructions of the first module show it by themselves, where that was asked."""
+    """Lines that say that nothing changes, and which instructions of the first module show it alone, if asked."""
     series, title = bisection.series, bisection.watch.title
     end = "" if series.last is None else f" to {series.name(series.last)}"
     lines = [f"nothing changes: {title}: {answer_words(title, stays.answer)} from {series.name(0)}{end}"]
     if stays.answer == NO:
         return lines
-    lines.append(f"  it is so before the first {'rewrite' if series.is_ours else 'change'}, so none is the cause")
+    lines.append(f"  it holds before the first {'rewrite' if series.is_ours else 'change'}, so none is the cause")
     if shown is None:
         return lines
     if not shown:

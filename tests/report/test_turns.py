@@ -40,7 +40,7 @@ def test_what_every_module_shows_is_no_step_s_fault():
     lines = stays_lines(ours, NoChange("differs"), shown)
     assert lines[:3] == [
         "nothing changes: check: other results from step 0 to step 4",
-        "  it is so before the first rewrite, so none is the cause",
+        "  it holds before the first rewrite, so none is the cause",
         "  x0 (sine) alone: differs  model.py:3",
     ]
     assert lines[-1] == "  and 2 more instructions"

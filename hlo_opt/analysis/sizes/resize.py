@@ -395,7 +395,9 @@ def _checked(ties: Ties, is_least_open: bool) -> Ties:
     for instruction in values:
         literal = instruction.literal
         if literal is not None and not (literal.is_known and _is_uniform(literal)):
-            raise _refusal(module, instruction, "SIZ103", "the constant has a value of its own for each element of the dimension")
+            raise _refusal(
+                module, instruction, "SIZ103", "the constant has its own value for each element of the dimension"
+            )
     for computation in module.computations:
         for instruction in computation.instructions:
             if any(o in values for o in instruction.operands) and not is_known(instruction):

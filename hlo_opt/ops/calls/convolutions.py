@@ -87,7 +87,7 @@ class Convolution:
 
     @property
     def further(self) -> tuple[Tensor, ...]:
-        """Of bias and side input, as far as there are any: the operands after the first two."""
+        """The tensors of bias and side input, if there are any: the operands after the first two."""
         if self.epilogue is None:
             return ()
         output = self.output
@@ -98,7 +98,7 @@ class Convolution:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Of the operands and the result, as cuDNN reads and writes them."""
+        """The tensors of the operands and the result, as cuDNN reads and writes them."""
         by_role = {"image": self.image, "kernel": self.kernel, "output": self.output}
         return tuple(by_role[role] for role in ROLES[self.direction])
 

@@ -75,7 +75,7 @@ def _worth_taking(body: Computation) -> list[Instruction]:
     state, parts = body.parameters[0], tuple_elements(body.root) or []
     unchanged = {n for n, part in enumerate(parts) if tuple_index(part) == n and part.operands[0] is state}
     sources: dict[Instruction, frozenset[int]] = {}
-    """Of invariant values the elements of the state that they are made of."""
+    """For each invariant value, the elements of the state that it is computed from."""
     for i in post_order(body):
         number = tuple_index(i)
         if number in unchanged and i.operands[0] is state:

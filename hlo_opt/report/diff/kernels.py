@@ -49,7 +49,7 @@ class Kernel:
 
     @property
     def total_us(self) -> float:
-        """Of all rounds."""
+        """Microseconds of all iterations."""
         return self.us * self.rounds
 
 

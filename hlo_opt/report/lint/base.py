@@ -134,8 +134,8 @@ class Program:
         return next(((copy, i) for i in own if i.opcode == instruction.opcode), None)
 
     def worth_trying(self, code: str, places: Iterable[tuple[float, Candidate]]) -> list[Candidate]:
-        """Of places with the microseconds that they take, those at which a rule tries a change: the dearest, and none
-        that takes less than is worth a word."""
+        """The places at which a rule tries a change: the dearest ones that take at least `LEAST_SHARE` of the time.
+        `places` are pairs of microseconds and a place."""
         least = LEAST_SHARE * self.summary.est_us
         worth = sorted((pair for pair in places if pair[0] >= least), key=lambda pair: -pair[0])
         self.untried[code] += len(worth[MOST_TRIED:])

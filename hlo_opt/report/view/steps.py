@@ -10,7 +10,7 @@ from hlo_opt.passes.base import Pass
 from hlo_opt.report.view.graph import text_of
 
 LINES_SHOWN = 60
-"""Of what one run of a pass took out of the text, and of what it put in."""
+"""The most lines shown of what one run of a pass removed, and of what it added."""
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ def tried(module: Module, reached: Reached, seed: int = 0, most: int = 8) -> Tri
 
 
 def _most_steps(runs: Sequence[_Run]) -> int | None:
-    """Of runs on several devices nobody counts iterations."""
+    """The most iterations of a run; None for runs on several devices, where they are not counted."""
     return max(run.steps for run in runs) if all(len(run.draw.inputs) == 1 for run in runs) else None
 
 

@@ -21,9 +21,9 @@ TRIED = 8
 RUNS = 3
 """Runs of which the fastest counts, after one that loads the kernel."""
 WORTH = 0.97
-"""Of the time of cuBLAS's own choice, what another algorithm may take at most."""
+"""Another algorithm is used where it takes at most this share of the time of cuBLAS's own choice."""
 ALIGNED = 16
-"""Bytes that the addresses of all arrays are multiples of, else cuBLAS multiplies them."""
+"""The addresses of all arrays must be multiples of this; otherwise cuBLAS computes the product."""
 
 _TYPES = {"f32": 0, "f16": 2, "bf16": 14}
 """cudaDataType."""
@@ -215,7 +215,7 @@ class Ready:
 
 
 def milliseconds(cupy: ModuleType, start: Callable[[], None]) -> float:
-    """Of a run on the current stream: the shortest of a few."""
+    """The time of a run on the current stream, the shortest of a few."""
     times = []
     for _ in range(1 + RUNS):
         first, last = cupy.cuda.Event(), cupy.cuda.Event()

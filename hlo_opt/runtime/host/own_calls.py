@@ -112,7 +112,7 @@ def substitution_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None
 
 
 class Direction(IntEnum):
-    """Of a Fourier transform; `host_transform.h` has the same."""
+    """The direction of a Fourier transform; `host_transform.h` has the same numbers."""
 
     FFT = 0
     IFFT = 1

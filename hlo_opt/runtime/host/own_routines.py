@@ -56,7 +56,7 @@ def transform_name(number: Number) -> str:
 
 
 ROUTINES = _routines()
-"""Of each routine the headers that it needs, and its function there."""
+"""For each routine the headers that it needs, and its function in them."""
 
 
 def symbol_of(name: str) -> str:

@@ -217,10 +217,10 @@ MOST_SPATIAL = 3
 
 
 def convolution_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
-    """Of a convolution of f32, f16 or bf16 arrays: batch, features, output features, each of one group; strides in
-    elements (image by batch and feature, weights by feature and output feature, result by batch and output feature);
-    the number of groups, and how far apart they are in image, weights and result; the number of spatial dimensions, and
-    for each what `host_convolution.h` says. None for other steps."""
+    """The words of a convolution of f32, f16 or bf16 arrays: batch, features, output features, each of one group;
+    strides in elements (image by batch and feature, weights by feature and output feature, result by batch and output
+    feature); the number of groups, and how far apart they are in image, weights and result; the number of spatial
+    dimensions, and for each what `host_convolution.h` says. None for other steps."""
     i = op.instruction
     if i.opcode != "convolution" or op.call != "convolution" or len(op.inputs) != 2 or len(op.outputs) != 1:
         return None
