@@ -8,7 +8,7 @@ import pytest
 
 from hlo_opt import parse
 from hlo_opt.passes.run import report_on, run
-from hlo_opt.report.lint.base import MOST_TRIED, Finding, Program, rule_specs
+from hlo_opt.report.lint.base import LEAST_SHARE, MOST_TRIED, Finding, Program, rule_specs
 from hlo_opt.report.lint.check import lint
 
 
@@ -84,6 +84,7 @@ def test_no_promise_where_the_rounds_of_a_copied_loop_are_not_known() -> None:
 
 def test_the_dearest_places_are_tried_and_the_others_counted() -> None:
     program = Program(report_on(run(parse(rule_specs()["LNT101"].example))))
-    places = [(float(n), n) for n in range(MOST_TRIED + 4)]
+    least = LEAST_SHARE * program.summary.est_us
+    places = [(least * n, n) for n in range(MOST_TRIED + 4)]
     assert program.worth_trying("LNT101", places) == list(range(MOST_TRIED + 3, 3, -1))
     assert program.untried == {"LNT101": 3}, "what takes next to nothing is worth no try"
