@@ -23,11 +23,13 @@ def emit(builder: Builder, plan: Plan, segment: Segment[InBlock], first_block: i
     pointers = {number: targets[root][0][0] for number, root in zip(part.numbers, part.roots, strict=True)}
     for value in part.state:
         _shared(builder, value.parameter, "state")
-    for computed in part.cells:
+    for computed in (*part.kept, *part.cells):
         _shared(builder, computed.stands, "cell")
     places = meeting_places(builder, part, block)
     for value in part.state:
         crew.each(builder, value.parameter.shape, builder.pointer(value.parameter), value.initial)
+    for computed in part.kept:
+        crew.each(builder, computed.value.shape, builder.pointer(computed.stands), computed.value)
     for result in part.results:
         if result.before is not None:
             crew.each(builder, result.update.shape, pointers[result.number], result.before)

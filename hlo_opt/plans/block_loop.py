@@ -43,12 +43,12 @@ class InBlock(Phases):
     @property
     def held(self) -> frozenset[Instruction]:
         """The round's parameters for what is in shared memory, and for counters."""
-        return frozenset({*(v.parameter for v in self.values), *(cell.stands for cell in self.cells)})
+        return frozenset({*(v.parameter for v in self.values), *(cell.stands for cell in (*self.kept, *self.cells))})
 
     def shared_bytes(self, block: int) -> int:
         """Bytes of the state, the cells, and the partial results of teams."""
         kept = [v.parameter.shape for v in self.state]
-        kept += [cell.value.shape for cell in self.cells]
+        kept += [cell.value.shape for cell in (*self.kept, *self.cells)]
         parts = sum(cell.team.places(block) * cell.part_bytes for cell in self.cells)
         return parts + sum(round_up(shape.element_count * shape.type.bytes, 16) for shape in kept)
 
@@ -59,6 +59,7 @@ def walks(region: Region, segment: Segment[InBlock], launch: Launch) -> list[Wal
     part, block = segment.part, launch.block
     walks = [_over(v.parameter.shape, block, [v.initial], v.number in part.numbers) for v in part.state]
     walks += [_over(r.update.shape, block, [r.before], True) for r in part.results if r.before is not None]
+    walks += [_over(cell.value.shape, block, [cell.value], False) for cell in part.kept]
     near = sum(i.shape.element_count * i.shape.type.bytes for i in part.read) <= NEAR
     walks += [_over(i.shape, block, [i], False, 1 if near else part.rounds) for i in part.read]
     for phase in part.phases:

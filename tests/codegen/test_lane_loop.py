@@ -38,6 +38,14 @@ def test_what_is_the_same_for_all_lanes_is_written_once(planner: Any) -> None:
     assert text.count("if (linear == 0)") == 1
 
 
+def test_what_takes_long_is_computed_before_the_rounds(planner: Any, tool: Any) -> None:
+    lines = ["y = f32[64] add(x1, x2)"]
+    text = loop(["f32[64]"] * 3, lines, ["y", "x2", "x3"], given=["g2 = f32[64] sine(p3)"])
+    source = planner.kernel(text).source
+    assert source.count(" = sinf(") == 1 and source.index(" = sinf(") < source.index("for (int s0")
+    tool.all_agree([text], relative=1e-6)
+
+
 ROWS = (*HALVED, "o = s32[] constant(0)", "u = f32[1,64] reshape(y)")
 
 
