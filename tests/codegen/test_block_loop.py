@@ -11,6 +11,7 @@ from hlo_opt.codegen.tree import Array, Barrier, Walk, walk
 from hlo_opt.plans import Plan
 from hlo_opt.plans.block_loop import InBlock
 from tests.loops import COUPLED, loop
+from tests.ops.test_extremes import step
 from tests.plans.test_block_loop import POWER
 from tests.plans.test_lane_loop import planned
 
@@ -79,6 +80,13 @@ CASES = {
                     given=["i = s32[512] iota(), iota_dimension=0", "k = s32[] constant(7)",
                         "ks = s32[512] broadcast(k), dimensions={}", "m = s32[512] remainder(i, ks)",
                             "g2 = s32[8,64] reshape(m)", "l = s32[] constant(3)", "g3 = s32[] remainder(k, l)"]),
+    "the place of the least of many": loop(["f32[70]", "s32[]"],
+        ["i = s32[70] iota(), iota_dimension=0", "most = f32[] constant(inf)", "o = s32[] constant(0)",
+            "f = (f32[], s32[]) reduce(x1, i, most, o), dimensions={0}, to_apply=pick",
+                "k = s32[] get-tuple-element(f), index=1", "v = f32[] get-tuple-element(f), index=0",
+                    "b = f32[70] broadcast(v), dimensions={}", "q = f32[70] add(x1, b)",
+                        "y = f32[70] reverse(q), dimensions={0}"], ["y", "k"]).replace(
+                            "body {", step("LT") + "body {", 1),
     "larger than the block": loop(["f32[1300]"], ["y = f32[1300] reverse(x1), dimensions={0}"], ["y"], rounds=3),
 }  # fmt: skip
 
