@@ -10,6 +10,7 @@ from typing import Literal
 from hlo_opt.ir import Called, Computation, ElementType, Instruction, array, edit
 from hlo_opt.ir.attribute import Attribute
 from hlo_opt.ir.element_type import PRED
+from hlo_opt.ops.counts import counted_along
 from hlo_opt.ops.pulls import Pulls
 from hlo_opt.ops.reduction.reducers import is_identity
 from hlo_opt.ops.sets import tuple_elements
@@ -38,7 +39,7 @@ class Extremes(Pulls):
         the least or greatest elements; None for other operations. The least place at which an element equals the
         extreme is such a place, whatever the order of the folds."""
         gone = reduce.ints("dimensions") if reduce.opcode == "reduce" else ()
-        if len(operands) != 4 or len(gone) != 1 or not _counts(operands[1], gone[0]):
+        if len(operands) != 4 or len(gone) != 1 or counted_along(operands[1]) != gone[0]:
             return None
         values, places, start, first = operands
         kind, number_type = values.shape.type, places.shape.type
@@ -84,15 +85,6 @@ def _reducer(opcode: str, kind: ElementType) -> Computation:
     left, right = (writer.parameter(n, array(kind)) for n in range(2))
     edit.set_root(writer.computation, writer.binary(opcode, left, right))
     return writer.computation
-
-
-def _counts(places: Instruction, dimension: int) -> bool:
-    """Whether a value is 0, 1, 2, ... along a dimension, the same along the others."""
-    while places.opcode == "broadcast" and dimension in places.ints("dimensions"):
-        dimension, places = places.ints("dimensions").index(dimension), places.operands[0]
-    if places.opcode != "iota" or places.value("iota_dimension", 0) != dimension or not places.shape.type.is_integer:
-        return False
-    return places.shape.dimensions[dimension] <= places.shape.type.limits[1]
 
 
 def extreme_of(reducer: Computation, *, is_float: bool) -> Extreme | None:

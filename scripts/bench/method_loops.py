@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from scripts.bench.loop_table import Array, loop, rounds
-from scripts.programs.case import f32, of, s32, words
+from scripts.programs.case import f32, s32, words
 
 # ---- dynamic programs over tables
 
@@ -25,17 +25,6 @@ def knapsack(worth: Array, weight: Array) -> Any:
         return jnp.maximum(best, with_it), None
 
     return lax.scan(step, jnp.zeros(256), (worth, weight))[0]
-
-
-@loop("block", s32(60, low=0, high=4), s32(80, low=0, high=4), couples=("reduce-window",))
-def common_subsequence(a: Array, b: Array) -> Any:
-    """The length of the longest common subsequence, a row of the table a round."""
-
-    def row(before: Array, letter: Array) -> Any:
-        shifted = jnp.concatenate([jnp.zeros(1, jnp.int32), before[:-1]])
-        return lax.cummax(jnp.maximum(before, jnp.where(b == letter, shifted + 1, 0))), None
-
-    return lax.scan(row, jnp.zeros(80, jnp.int32), a)[0][-1]
 
 
 @loop("block", s32(16, 40, low=0, high=4), s32(16, 40, low=0, high=4), couples=("concatenate",))
@@ -59,7 +48,7 @@ def smith_waterman(a: Array, b: Array) -> Any:
     return lax.scan(step, (zeros, zeros, jnp.zeros(16)), jnp.arange(79))[0][2]
 
 
-@loop("lanes", f32(50, 64, 13, low=-5, high=0), couples=())
+@loop("lanes", f32(50, 64, 13, low=-5, high=0))
 def ctc_forward(scores: Array) -> Any:
     """The score of a label of six letters in 64 recordings of fifty frames."""
     skips = jnp.where((jnp.arange(13) % 2 == 1) & (jnp.arange(13) > 1), 0.0, -1e9)
@@ -86,7 +75,7 @@ def viterbi_path(emit: Array, start: Array) -> Any:
     return lax.scan(lambda at, back: (back[at], at), end, back, reverse=True)[1]
 
 
-@loop("lanes", f32(64, 12), f32(64, 12), heavy=True)
+@loop("launches", f32(64, 12), f32(64, 12), couples=("while",), heavy=True)
 def soft_warping(a: Array, b: Array) -> Any:
     """Soft dynamic time warping of 64 pairs, rows of the table in an inner scan."""
 
@@ -138,7 +127,7 @@ def dijkstra(way: Array) -> Any:
     return rounds(64, step, (jnp.full(64, jnp.inf).at[0].set(0.0), jnp.ones(64, bool)))[0]
 
 
-@loop("block", s32(400, low=0, high=256), s32(400, low=0, high=256), couples=("scatter",))
+@loop("launches", s32(400, low=0, high=256), s32(400, low=0, high=256), couples=("scatter",))
 def components(a: Array, b: Array) -> Any:
     """The least node of each component, until nothing changes."""
 
@@ -151,12 +140,6 @@ def components(a: Array, b: Array) -> Any:
     return lax.while_loop(lambda s: s[1], step, (jnp.arange(256), jnp.bool_(True)))[0]
 
 
-@loop("block", f32(48, 48, low=0, high=9), couples=("broadcast",))
-def floyd_warshall(way: Array) -> Any:
-    """All shortest ways, through one node more each round."""
-    return lax.fori_loop(0, 48, lambda k, d: jnp.minimum(d, d[:, k, None] + d[k, None, :]), way)
-
-
 # ---- lattices
 
 
@@ -164,7 +147,7 @@ def _shifted(x: Array, by: tuple[int, int]) -> Array:
     return jnp.roll(x, by, axis=(0, 1))
 
 
-@loop("block", f32(9, 24, 24, low=0.05, high=0.15), couples=("concatenate",), heavy=True)
+@loop("launches", f32(9, 24, 24, low=0.05, high=0.15), couples=("concatenate",), heavy=True)
 def lattice_boltzmann(f: Array) -> Any:
     """Nine directions of a fluid on a small torus."""
     ways = ((0, 0), (1, 0), (0, 1), (-1, 0), (0, -1), (1, 1), (-1, 1), (-1, -1), (1, -1))
@@ -185,47 +168,7 @@ def lattice_boltzmann(f: Array) -> Any:
     return rounds(30, step, f)
 
 
-@loop("block", f32(48, 48), f32(48, 48), couples=("pad",))
-def red_black(u: Array, f: Array) -> Any:
-    """Successive over-relaxation of a plate, the red cells and then the black ones."""
-    is_red = (jnp.arange(48)[:, None] + jnp.arange(48)) % 2 == 0
-
-    def half(u: Array, mask: Array) -> Array:
-        p = jnp.pad(u, 1)
-        near = p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:]
-        return jnp.where(mask, u + 1.5 * (0.25 * (near - f) - u), u)
-
-    return rounds(40, lambda u: half(half(u, is_red), ~is_red), u)
-
-
-@loop("block", f32(64, 64), couples=("pad", "reduce"))
-def jacobi_until(f: Array) -> Any:
-    """Jacobi's method until the change is small, at most sixty rounds."""
-
-    def step(state: Any) -> Any:
-        u, _, n = state
-        p = jnp.pad(u, 1)
-        new = 0.25 * (p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:] - f)
-        return new, jnp.abs(new - u).max(), n + 1
-
-    return lax.while_loop(
-        lambda s: (s[1] > 1e-3) & (s[2] < 60), step, (jnp.zeros((64, 64)), jnp.float32(1), jnp.int32(0))
-    )[0]
-
-
-@loop("block", s32(32, 32, low=0, high=8), couples=("pad", "reduce"))
-def sandpile(grains: Array) -> Any:
-    """Piles of four topple, until all lie."""
-
-    def step(grains: Array) -> Array:
-        falls = (grains >= 4).astype(jnp.int32)
-        p = jnp.pad(falls, 1)
-        return grains - 4 * falls + p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:]
-
-    return lax.while_loop(lambda g: (g >= 4).any(), step, grains)
-
-
-@loop("block", f32(48, 48, low=0.9, high=1.1), f32(48, 48), f32(48, 48), couples=("concatenate",), heavy=True)
+@loop("grid", f32(48, 48, low=0.9, high=1.1), f32(48, 48), f32(48, 48), couples=("concatenate",), heavy=True)
 def shallow_water(h: Array, u: Array, v: Array) -> Any:
     """Height and two speeds of water on a torus."""
 
@@ -240,7 +183,7 @@ def shallow_water(h: Array, u: Array, v: Array) -> Any:
     return rounds(40, step, (h, u * 0.1, v * 0.1))
 
 
-@loop("block", f32(24, 24, 3), f32(24, 24, 3), couples=("slice",), heavy=True)
+@loop("launches", f32(24, 24, 3), f32(24, 24, 3), couples=("multiply",), heavy=True)
 def cloth(place: Array, before: Array) -> Any:
     """Verlet's steps of a cloth whose springs pull along two directions."""
 
@@ -263,7 +206,7 @@ def cloth(place: Array, before: Array) -> Any:
 # ---- particles
 
 
-@loop("block", f32(96, 2, low=0, high=10), f32(96, 2), couples=("reduce",), heavy=True)
+@loop("grid", f32(96, 2, low=0, high=10), f32(96, 2), couples=("reduce",), heavy=True)
 def lennard_jones(place: Array, speed: Array) -> Any:
     """Atoms in a box whose sides meet."""
 
@@ -279,25 +222,6 @@ def lennard_jones(place: Array, speed: Array) -> Any:
         return (place + 0.01 * speed) % 10.0, speed
 
     return rounds(20, step, (place, speed))
-
-
-@loop("block", f32(64, 2, low=0, high=5), f32(64, 2), couples=("reduce",), heavy=True)
-def boids(place: Array, speed: Array) -> Any:
-    """Birds that keep together, apart, and in one direction."""
-
-    def step(place: Array, speed: Array) -> Any:
-        way = place[None] - place[:, None]
-        far = jnp.sqrt((way * way).sum(-1) + 1e-6)
-        near = (far < 1.0).astype(jnp.float32)
-        count = near.sum(1, keepdims=True)
-        middle = (near[..., None] * way).sum(1) / count
-        along = (near[..., None] * speed[None]).sum(1) / count - speed
-        apart = -((far < 0.3)[..., None] * way / far[..., None]).sum(1)
-        speed = speed + 0.1 * middle + 0.1 * along + 0.05 * apart
-        speed = speed / (jnp.sqrt((speed * speed).sum(-1, keepdims=True)) + 1e-6)
-        return place + 0.05 * speed, speed
-
-    return rounds(30, step, (place, speed))
 
 
 @loop("block", f32(30), f32(256), couples=("reduce", "gather"))
@@ -365,7 +289,7 @@ def checkerboard(spins: Array, key: Array) -> Any:
 # ---- solvers and learning
 
 
-@loop("lanes", f32(4096, low=0, high=6.28), f32(4096, low=0, high=0.9))
+@loop("block", f32(4096, low=0, high=6.28), f32(4096, low=0, high=0.9), couples=("reduce",))
 def kepler(mean: Array, bend: Array) -> Any:
     """Kepler's equation by Newton's method: lanes that are near enough stay."""
 
@@ -375,30 +299,7 @@ def kepler(mean: Array, bend: Array) -> Any:
         is_far = jnp.abs(rest) > 1e-5
         return jnp.where(is_far, angle - rest / (1 - bend * jnp.cos(angle)), angle), is_far, n + 1
 
-    return lax.while_loop(
-        lambda s: s[1].any() & (s[2] < 20), step, (mean, jnp.ones(4096, bool), jnp.int32(0))
-    )[0]
-
-
-@loop("block", f32(32), f32(32, 32), couples=("dot", "reduce"))
-def limited_memory(x: Array, a: Array) -> Any:
-    """L-BFGS with five pairs, whose two inner loops were written out."""
-    h = a @ a.T / 32 + jnp.eye(32)
-
-    def step(x: Array, g: Array, s: Array, y: Array) -> Any:
-        q, alphas = g, []
-        for n in range(5):
-            rho = 1.0 / ((s[n] * y[n]).sum() + 1e-6)
-            alphas.append(rho * (s[n] * q).sum())
-            q = q - alphas[-1] * y[n]
-        for n in reversed(range(5)):
-            rho = 1.0 / ((s[n] * y[n]).sum() + 1e-6)
-            q = q + s[n] * (alphas[n] - rho * (y[n] * q).sum())
-        new = x - 0.5 * q
-        after = h @ new
-        return new, after, jnp.concatenate([(new - x)[None], s[:-1]]), jnp.concatenate([(after - g)[None], y[:-1]])
-
-    return rounds(12, step, (x, h @ x, jnp.zeros((5, 32)), jnp.zeros((5, 32))))[0]
+    return lax.while_loop(lambda s: s[1].any() & (s[2] < 20), step, (mean, jnp.ones(4096, bool), jnp.int32(0)))[0]
 
 
 @loop("block", f32(256), f32(4), couples=("reduce",), heavy=True)
@@ -413,23 +314,6 @@ def mixture(x: Array, middle: Array) -> Any:
         return new, (own * (x[:, None] - new) ** 2).sum(0) / count + 1e-3, count / 256
 
     return rounds(25, step, (middle, jnp.ones(4), jnp.full(4, 0.25)))
-
-
-@loop("block", f32(48), f32(48, 48), couples=("dot", "reduce"))
-def lanczos(start: Array, a: Array) -> Any:
-    """Two diagonals of the matrix that Lanczos' method makes of another."""
-    symmetric = a + a.T
-
-    def step(state: Any, _: None) -> Any:
-        before, v, beta = state
-        w = symmetric @ v - beta * before
-        alpha = (w * v).sum()
-        w = w - alpha * v
-        beta = jnp.sqrt((w * w).sum())
-        return (v, w / (beta + 1e-6), beta), (alpha, beta)
-
-    first = start / jnp.sqrt((start * start).sum())
-    return lax.scan(step, (jnp.zeros(48), first, jnp.float32(0)), None, length=24)[1]
 
 
 @loop("block", f32(20, 32), f32(32, 32), f32(32, 32), couples=("dot", "reduce"))
@@ -447,21 +331,7 @@ def remembering(words_in: Array, w: Array, u: Array) -> Any:
     return lax.scan(step, (jnp.zeros(32), jnp.zeros((20, 32)), jnp.int32(0)), words_in)[0][0]
 
 
-@loop("block", f32(64), f32(64, 64), couples=("dot",))
-def spiking(drive: Array, weights: Array) -> Any:
-    """Neurons that fire into each other; what fired is stacked."""
-
-    def step(state: Any, _: None) -> Any:
-        v, rest, fired = state
-        v = jnp.where(rest > 0, 0.0, 0.9 * v + drive + weights @ fired.astype(jnp.float32) * 0.1)
-        fired = v > 1.0
-        return (jnp.where(fired, 0.0, v), jnp.where(fired, 3, jnp.maximum(rest - 1, 0)), fired), fired
-
-    start = (jnp.zeros(64), jnp.zeros(64, jnp.int32), jnp.zeros(64, bool))
-    return lax.scan(step, start, None, length=50)[1]
-
-
-@loop("lanes", f32(128, 16, 4), s32(128, low=0, high=16), words(2))
+@loop("lanes", f32(128, 12, 4), s32(128, low=0, high=12), words(2))
 def sarsa(q: Array, start: Array, key: Array) -> Any:
     """State, action, reward: a table for each lane, read and written by `q[lane, s]`."""
     lane = jnp.arange(128)
@@ -470,52 +340,9 @@ def sarsa(q: Array, start: Array, key: Array) -> Any:
         key, draw = jax.random.split(key)
         explores = jax.random.uniform(draw, (128,)) < 0.1
         action = jnp.where(explores, s % 4, jnp.argmax(q[lane, s], axis=-1))
-        after = (5 * s + action + 1) % 16
+        after = (5 * s + action + 1) % 12
         best = q[lane, after].max(axis=-1)
         paid = (after == 0).astype(jnp.float32)
         return q.at[lane, s, action].add(0.1 * (paid + 0.9 * best - q[lane, s, action])), after, key
 
     return rounds(30, step, (q, start, key))[0]
-
-
-@loop("lanes", of("bfloat16", 4096), f32(4096), f32(60, 4096))
-def two_widths(x: Array, master: Array, gradients: Array) -> Any:
-    """Momentum in bf16, weights in f32, and both stacked in halves."""
-
-    def step(state: Any, g: Array) -> Any:
-        m, w = state
-        m = (0.9 * m.astype(jnp.float32) + g * w).astype(jnp.bfloat16)
-        w = w - 0.01 * m.astype(jnp.float32)
-        return (m, w), (w.astype(jnp.bfloat16), (m > 0).astype(jnp.int8))
-
-    return lax.scan(step, (x, master), gradients)
-
-
-@loop("lanes", words(2048), words(16, 2048), heavy=True)
-def compressed(start: Array, message: Array) -> Any:
-    """Rounds of a hash of four words."""
-
-    def turn(x: Array, by: int) -> Array:
-        return (x << by) | (x >> (32 - by))
-
-    def step(state: Any, word: Array) -> Any:
-        a, b, c, d = state
-        a = turn(a + ((b & c) | (~b & d)) + word + jnp.uint32(0x5A827999), 7) + b
-        d = turn(d + ((a & b) | (a & c) | (b & c)) + word + jnp.uint32(0x6ED9EBA1), 12) + a
-        c = turn(c + (d ^ a ^ b) + word, 17) + d
-        return (turn(b ^ c, 22) + c, a, d, c), None
-
-    return lax.scan(step, (start, start ^ 1, start ^ 2, start ^ 3), message)[0]
-
-
-@loop("block", of("bool", 64), f32(64, 64), couples=("dot",))
-def hopfield(pattern: Array, weights: Array) -> Any:
-    """A memory that falls into the nearest pattern, until nothing changes or for twenty rounds."""
-
-    def step(state: Any) -> Any:
-        x, _, n = state
-        new = jnp.where(weights @ x >= 0, 1.0, -1.0)
-        return new, (new != x).any(), n + 1
-
-    start = jnp.where(pattern, 1.0, -1.0)
-    return lax.while_loop(lambda s: s[1] & (s[2] < 20), step, (start, jnp.bool_(True), jnp.int32(0)))[0]
