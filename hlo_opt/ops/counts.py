@@ -12,10 +12,10 @@ def counted_along(value: Instruction) -> int | None:
         return None
     match value.opcode:
         case "iota":
-            along = value.value("iota_dimension", 0)
-            if not isinstance(along, int) or value.shape.dimensions[along] - 1 > value.shape.type.limits[1]:
+            dimension = value.value("iota_dimension", 0)
+            if not isinstance(dimension, int) or value.shape.dimensions[dimension] - 1 > value.shape.type.limits[1]:
                 return None
-            return along
+            return dimension
         case "broadcast":
             along = counted_along(value.operands[0])
             return None if along is None else value.ints("dimensions")[along]

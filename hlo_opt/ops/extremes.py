@@ -44,13 +44,8 @@ class Extremes(Pulls):
         values, places, start, first = operands
         kind, number_type = values.shape.type, places.shape.type
         by = extreme_of(reduce.called_by("to_apply"), is_float=kind.is_float)
-        if (
-            by is None
-            or kind.bits < 16
-            or not all(n.literal is not None and not n.literal.is_elided for n in (start, first))
-        ):
-            return None
-        if first.literal.value != 0 or not is_identity(by, kind, start.literal.value):
+        least = _number(start)
+        if by is None or kind.bits < 16 or _number(first) != 0 or least is None or not is_identity(by, kind, least):
             return None
         size = values.shape.dimensions
         best = self._folded(by, values, start, gone[0])
@@ -78,6 +73,12 @@ class Extremes(Pulls):
         }
         self._count += 1
         return edit.create(self.computation, f"reduce.{self._count}", "reduce", shape, [values, start], attributes)
+
+
+def _number(value: Instruction) -> object:
+    """The value of a constant; None for others."""
+    literal = value.literal
+    return None if literal is None or literal.is_elided else literal.value
 
 
 def _reducer(opcode: str, kind: ElementType) -> Computation:

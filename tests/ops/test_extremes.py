@@ -95,6 +95,8 @@ def test_others_are_left() -> None:
     assert written(module_of(step("GT"), "inf")) is None
     assert written(module_of(step("LT"), "inf", counts="iota(), iota_dimension=0")) is None
     assert written(module_of(ARGMAX_STEP, "-inf")) is None  # a NaN is lost there
+    unknown = str(module_of(step("LT"), "inf")).replace("constant(inf)", "parameter(1)")
+    assert written(hlo_opt.parse(unknown)) is None
     last = step("LT").replace("compare(i, j), direction=LT", "compare(i, j), direction=GT")
     assert written(module_of(last, "inf")) is None  # the last of equal ones
     assert written(module_of(step("LT").replace("select(first, i, j)", "add(i, j)"), "inf")) is None
