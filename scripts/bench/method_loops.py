@@ -183,7 +183,7 @@ def shallow_water(h: Array, u: Array, v: Array) -> Any:
     return rounds(40, step, (h, u * 0.1, v * 0.1))
 
 
-@loop("launches", f32(24, 24, 3), f32(24, 24, 3), couples=("multiply",), heavy=True)
+@loop("block", f32(24, 24, 3), f32(24, 24, 3), couples=("multiply",), heavy=True)
 def cloth(place: Array, before: Array) -> Any:
     """Verlet's steps of a cloth whose springs pull along two directions."""
 

@@ -12,7 +12,7 @@ from hlo_opt.plans import Plan
 from hlo_opt.plans.block_loop import InBlock
 from tests.loops import COUPLED, loop
 from tests.ops.test_extremes import step
-from tests.plans.test_block_loop import POWER
+from tests.plans.test_block_loop import POWER, chain
 from tests.plans.test_lane_loop import planned
 
 CASES = {
@@ -87,6 +87,7 @@ CASES = {
                     "b = f32[70] broadcast(v), dimensions={}", "q = f32[70] add(x1, b)",
                         "y = f32[70] reverse(q), dimensions={0}"], ["y", "k"]).replace(
                             "body {", step("LT") + "body {", 1),
+    "cells that take turns": chain(5, 2560),
     "larger than the block": loop(["f32[1300]"], ["y = f32[1300] reverse(x1), dimensions={0}"], ["y"], rounds=3),
 }  # fmt: skip
 
@@ -99,7 +100,7 @@ def test_the_state_lies_in_shared_memory(name: str) -> None:
     assert isinstance(part, InBlock)
     arrays = [s for s in statements if isinstance(s, Array)]
     meets = sum(cell.team.meets for cell in part.cells)
-    assert len(arrays) == len(part.state) + len(part.kept) + len(part.cells) + meets and all(a.shared for a in arrays)
+    assert len(arrays) == len(part.state) + len(part.arrays) + meets and all(a.shared for a in arrays)
     barriers = sum(isinstance(s, Barrier) for s in statements)
     assert barriers == len(part.phases) + meets + 2 + part.lasting  # one before the rounds, one behind the state
 
