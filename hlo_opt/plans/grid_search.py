@@ -29,7 +29,7 @@ def fits(module: Module, loop: Instruction, target: DeviceTarget) -> bool:
 
 def _shared(search: Search | None, target: DeviceTarget) -> InGrid | None:
     cut = None if search is None else phase_search.cut(search)
-    if cut is None or cut.kept or len({v.result for v in cut.state}) < len(cut.state):
+    if cut is None or len({v.result for v in cut.state}) < len(cut.state):
         return None
     part = InGrid.of(cut)
     most = target.core_count * BLOCK
