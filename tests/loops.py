@@ -286,22 +286,6 @@ LANES: dict[str, tuple[str, tuple[int, ...]]] = {
         ),
         (40,),
     ),
-    "a place of each lane, named by its number": (
-        loop(
-            ["f32[40,5]", "s32[40]"],
-            [
-                *["i = s32[40] iota(), iota_dimension=0", "k = s32[40,1] reshape(i)", "v = s32[40,1] reshape(x2)"],
-                "j = s32[40,2] concatenate(k, v), dimensions={1}",
-                "g = f32[40] gather(x1, j), offset_dims={}, collapsed_slice_dims={0,1}, start_index_map={0,1}, "
-                "index_vector_dim=1, slice_sizes={1,1}",
-                "y = f32[40,5] scatter(x1, j, g), update_window_dims={}, inserted_window_dims={0,1}, "
-                "scatter_dims_to_operand_dims={0,1}, index_vector_dim=1, to_apply=sum",
-                "n = s32[40] negate(x2)",
-            ],
-            ["y", "n"],
-        ),
-        (40,),
-    ),
     "a key for all": (
         loop(
             ["u32[2]", "u32[64]"],
