@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.indices import thread_of
 from hlo_opt.codegen.phases import Crew, count, meeting_places
 from hlo_opt.codegen.scalars import memory_type
 from hlo_opt.codegen.tree import Barrier, Break
 from hlo_opt.codegen.vectors import Targets
-from hlo_opt.ir import Instruction
+from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.ops.code import Name, code
-from hlo_opt.plans.block_loop import InBlock
+from hlo_opt.plans.block_loop import InBlock, largest
 from hlo_opt.plans.phases import Cell
 from hlo_opt.plans.plan import Plan, Segment
 
@@ -22,12 +24,14 @@ def emit(builder: Builder, plan: Plan, segment: Segment[InBlock], first_block: i
     crew = Crew(block, thread_of(block), thread_of(block), block)
     pointers = {number: targets[root][0][0] for number, root in zip(part.numbers, part.roots, strict=True)}
     for value in part.state:
-        _shared(builder, value.parameter, "state")
-    for computed in part.cells:
-        _shared(builder, computed.stands, "cell")
+        _shared(builder, value.parameter.shape, "state", [value.parameter])
+    for array in part.arrays:
+        _shared(builder, largest(array), "cell", [computed.stands for computed in array])
     places = meeting_places(builder, part, block)
     for value in part.state:
         crew.each(builder, value.parameter.shape, builder.pointer(value.parameter), value.initial)
+    for computed in part.kept:
+        crew.each(builder, computed.value.shape, builder.pointer(computed.stands), computed.value)
     for result in part.results:
         if result.before is not None:
             crew.each(builder, result.update.shape, pointers[result.number], result.before)
@@ -37,13 +41,12 @@ def emit(builder: Builder, plan: Plan, segment: Segment[InBlock], first_block: i
     crew.finish(builder, part, pointers)
 
 
-def _shared(builder: Builder, stands: Instruction, stem: str) -> None:
-    """Declare a shared array for the elements of `stands`, and read it there."""
-    kind = stands.shape.type
-    name = builder.array(
-        memory_type(kind), builder.numbered(stem), stands.shape.element_count, shared=True, alignment=16
-    )
-    builder.point(stands, name)
+def _shared(builder: Builder, shape: Shape, stem: str, stands: Sequence[Instruction]) -> None:
+    """Declare a shared array for the elements of `stands`, and read them there."""
+    kind = memory_type(shape.type)
+    name = builder.array(kind, builder.numbered(stem), shape.element_count, shared=True, alignment=16)
+    for value in stands:
+        builder.point(value, name)
 
 
 def _round(

@@ -38,9 +38,10 @@ def emit(builder: Builder, plan: Plan, segment: Segment[InGrid], first_block: in
 
 
 def _memory(plan: Plan, part: InGrid) -> tuple[dict[Instruction, Name], dict[Instruction, Name]]:
-    """The memory of the state in the first iteration, and of the cells written in it."""
+    """The memory of the state in the first iteration, and of all cells: those written before it, and in it."""
     names = iter(map(Name, plan.scratch_names))
-    return {v.parameter: next(names) for v in part.state}, {computed.stands: next(names) for computed in part.cells}
+    state = {v.parameter: next(names) for v in part.state}
+    return state, {computed.stands: next(names) for computed in (*part.kept, *part.cells)}
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,10 @@ class _Loop:
         """Write the initial state, and the initial contents of results."""
         for value in self.part.state:
             self.crew.each(self.builder, value.parameter.shape, self.state[value.parameter], value.initial)
+        for computed in self.part.kept:
+            name = self.cells[computed.stands]
+            self.crew.each(self.builder, computed.value.shape, name, computed.value)
+            self.builder.point(computed.stands, name)
         for result in self.part.results:
             if result.before is not None:
                 self.crew.each(self.builder, result.update.shape, self.pointers[result.number], result.before)

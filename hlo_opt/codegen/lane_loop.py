@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlo_opt.codegen.builder import Builder
-from hlo_opt.codegen.lane_reads import counted, in_rounds_ahead, provide_counters
+from hlo_opt.codegen.lane_reads import counted, in_rounds_ahead, of_lane, provide_counters
 from hlo_opt.codegen.loop import elements_of_thread
 from hlo_opt.codegen.tree import Break
 from hlo_opt.codegen.vectors import Store, Targets
@@ -51,6 +51,9 @@ def _lane(builder: Builder, part: Lanes, pointers: dict[int, Name], position: Ex
             with builder.loop(result.share) as number:
                 at = result.place(number, lane)
                 builder.store(pointers[result.number], result.update.shape, at, builder.value(result.before, at))
+
+    for early, index in part.early:
+        builder.value(early, of_lane(index, position))
 
     def run(round_: Expression | None) -> None:
         with builder.scope():

@@ -28,7 +28,7 @@ def in_rounds_ahead(
     def round_of(variables: list[Code], round_: Expression) -> None:
         with builder.scope():
             for (window, index), name in zip(part.ahead, variables, strict=True):
-                builder.provide(window, None, _of_lane(index, position), name)
+                builder.provide(window, None, of_lane(index, position), name)
             run(round_)
 
     whole, rest = divmod(trips, ROUNDS_AHEAD)
@@ -43,7 +43,8 @@ def in_rounds_ahead(
         round_of(held[number], constant(whole * ROUNDS_AHEAD + number))
 
 
-def _of_lane(index: tuple[Expression, ...], position: Expression) -> tuple[Expression, ...]:
+def of_lane(index: tuple[Expression, ...], position: Expression) -> tuple[Expression, ...]:
+    """An index of a plan, with the thread's lane in it."""
     return tuple(substitute(e, {LANE: position}) for e in index)
 
 
@@ -52,7 +53,7 @@ def _read(builder: Builder, part: Lanes, position: Expression, round_: Expressio
     something inside the array is read."""
     with builder.scope():
         provide_counters(builder, part, round_)
-        return [builder.value(window, _of_lane(index, position)) for window, index in part.ahead]
+        return [builder.value(window, of_lane(index, position)) for window, index in part.ahead]
 
 
 def provide_counters(builder: Builder, part: Lanes, round_: Expression) -> None:

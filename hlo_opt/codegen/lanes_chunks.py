@@ -253,8 +253,8 @@ def _along_edges(kernel: Kernel, segment: Segment, elements: _Elements) -> _Cut 
         return None
     total = elements.count or (segment.last - segment.first) * elements.span
     digits = differing_digits(used_in(elements.items), _by_rows(elements, segment, total))
-    for row in sorted({d.divisor for d in digits if elements.span < d.divisor <= _MOST and total % d.divisor == 0}):
-        cut = _Cut(row, row, _by_rows(elements, segment, row))
+    for row in sorted({d.divisor for d in digits if elements.span < d.divisor and total % d.divisor == 0}):
+        cut = _Cut(min(row, _MOST), row, _by_rows(elements, segment, row))
         if len(parts_of_row(elements.items, cut.values, INSIDE, row)) > 1:
             return cut
     return None

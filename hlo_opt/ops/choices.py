@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from hlo_opt.ir import Instruction, SliceDimension, array
 from hlo_opt.ir.element_type import PRED
-from hlo_opt.ops.indexing.gather_dimensions import gather_dimensions, scatter_dimensions
+from hlo_opt.ops.counts import counted_along
+from hlo_opt.ops.indexing.gather_dimensions import IndexedWindows, gather_dimensions, scatter_dimensions
 from hlo_opt.ops.reduction.reducers import monoid, picks
 from hlo_opt.ops.sets import combines_updates, read_window, written_window
 from hlo_opt.ops.terms import Terms
@@ -77,23 +78,29 @@ class Choices(Terms):
         return self.emit("broadcast", array(value.shape.type, *sizes), value, dimensions=places)
 
     def chosen_apart(self, instruction: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
-        """A gather or scatter of one window for each index of batching dimensions that come first, as choices among all
-        places; None for other operations. `jax.vmap` makes them of a `dynamic_slice` and of `x.at[i]`."""
+        """A gather or scatter of one window for each index of dimensions that come first, as choices among all places;
+        None for other operations. `jax.vmap` makes them of a `dynamic_slice` and of `x.at[i]`, with batching
+        dimensions; `x[jnp.arange(n), i]` names the same places by indices that count."""
         if not (combines_updates(instruction) or instruction.opcode == "gather") or len(operands) > 3:
             return None
         whole, indices = operands[:2]
         by = (scatter_dimensions if combines_updates(instruction) else gather_dimensions)(instruction)
-        count, sizes = len(by.batching.operand_dims), whole.shape.dimensions
+        count, sizes = indices.shape.rank - 1, whole.shape.dimensions
         batch = tuple(range(count))
-        if not count or by.batching.operand_dims != batch or by.batching.indices_dims != batch:
+        if not count or by.index_vector_dim != count or indices.shape.type.bits < 8:
             return None
-        if indices.shape.rank != count + 1 or by.index_vector_dim != count or indices.shape.type.bits < 8:
+        is_counted = not by.batching.operand_dims and _count(by, indices, sizes)
+        if not is_counted and not by.batching.operand_dims == by.batching.indices_dims == batch:
             return None
         if by.offset_dims != tuple(range(count, count + len(by.offset_dims))) or whole.literal is not None:
             return None
-        starts = {d: self._at(indices, {count: n}, indices.shape.type) for n, d in enumerate(by.start_index_map)}
+        starts = {
+            d: self._at(indices, {count: n}, indices.shape.type)
+            for n, d in enumerate(by.start_index_map)
+            if not is_counted or d >= count
+        }
         if combines_updates(instruction):
-            return self._updated(instruction, operands, starts)
+            return self._updated(instruction, operands, starts, count)
         named = [d for d in starts if by.slice_sizes[d] != sizes[d]]
         is_short = all(by.slice_sizes[d] == 1 and sizes[d] <= MOST_PLACES for d in named)
         if not is_short or any(by.slice_sizes[d] != sizes[d] for d in range(count, len(sizes)) if d not in starts):
@@ -103,13 +110,13 @@ class Choices(Terms):
         return self.reshape(whole, *instruction.shape.dimensions)
 
     def _updated(
-        self, scatter: Instruction, operands: Sequence[Instruction], starts: dict[int, Instruction]
+        self, scatter: Instruction, operands: Sequence[Instruction], starts: dict[int, Instruction], count: int
     ) -> Instruction | None:
-        """The array with one window for each index of the first dimensions combined with what is there."""
+        """The array with one window for each index of the first `count` dimensions combined with what is there."""
         whole, _, updates = operands
         by, sizes = scatter_dimensions(scatter), whole.shape.dimensions
         windows, body = by.update_windows(whole.shape, updates.shape), scatter.called_by("to_apply")
-        step, count = monoid(body), len(by.batching.operand_dims)
+        step = monoid(body)
         if (step is None and picks(body) != 1) or any(windows[d] != 1 or sizes[d] > MOST_PLACES for d in starts):
             return None
         kept = [d for d in range(len(sizes)) if d not in starts]
@@ -129,3 +136,17 @@ class Choices(Terms):
 
     def _compared(self, left: Instruction, right: Instruction, direction: str) -> Instruction:
         return self.emit("compare", array(PRED, *left.shape.dimensions), left, right, direction=direction)
+
+
+def _count(by: IndexedWindows, indices: Instruction, sizes: tuple[int, ...]) -> bool:
+    """Whether the first dimensions of the array are those of the indices, each named by an index that counts."""
+    if indices.opcode != "concatenate" or indices.ints("dimensions") != (by.index_vector_dim,):
+        return False
+    columns = indices.operands
+    if len(columns) != len(by.start_index_map) or len(columns) < by.index_vector_dim:
+        return False
+    named = dict(zip(by.start_index_map, columns, strict=True))
+    return all(
+        d in named and d in by.collapsed and sizes[d] == n and counted_along(named[d]) == d
+        for d, n in enumerate(indices.shape.dimensions[: by.index_vector_dim])
+    )

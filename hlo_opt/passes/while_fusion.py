@@ -23,7 +23,7 @@ from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.sets import fused, is_view, launches, looped, root_of, tuple_elements, tuple_index
 from hlo_opt.passes.base import Pass, PassContext
 from hlo_opt.plans import Plan, plan, region_of
-from hlo_opt.plans.instructions import of_value
+from hlo_opt.plans.instructions import LITTLE, of_value
 from hlo_opt.plans.lane_search import by_itself
 from hlo_opt.plans.price import price
 from hlo_opt.plans.sketch import candidate_of
@@ -31,9 +31,6 @@ from hlo_opt.plans.sketch import candidate_of
 MOST_INSIDE = 8
 """The most operations that compute an array inside: broadcasts of numbers, counters."""
 
-
-LITTLE = 4
-"""The most instructions for an element of such an operation."""
 HOST_ROUND_TRIP_US = 10.0
 """The estimated cost of the host in each round of a loop that is not counted: it waits for the byte that says whether
 there is another round (xla/backends/gpu/runtime/while_thunk.cc)."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hlo_opt.analysis.memory.forms import round_up
@@ -25,9 +25,41 @@ of the block."""
 
 @dataclass(frozen=True)
 class InBlock(Phases):
-    """A loop in one block."""
+    """A loop in one block. `turns`: the cells of each array in shared memory, which are there one after another;
+    without any, each cell has its own."""
 
     kind: ClassVar[str] = "block-loop"
+    turns: tuple[tuple[Cell, ...], ...] = ()
+
+    @property
+    def arrays(self) -> list[tuple[Cell, ...]]:
+        """The cells of each array in shared memory."""
+        return list(self.turns) or [(cell,) for cell in (*self.kept, *self.cells)]
+
+    def in_turns(self) -> InBlock:
+        """The loop with cells in the arrays of those that no later phase of the round reads."""
+        last: dict[Instruction, int] = {}
+        for number, phase in enumerate(self.phases):
+            for cell in phase:
+                last.update(dict.fromkeys(below(cell.value, self.round), number))
+        lasting = {self.test, *(v.result for v in self.state)}
+        lasting |= {read for result in self.results for read in self.read_by(result)}
+        arrays = [[cell] for cell in self.kept]
+        free: list[list[Cell]] = []
+        for number, phase in enumerate(self.phases):
+            free = [
+                a
+                for a in arrays[len(self.kept) :]
+                if a[-1].stands not in lasting and last.get(a[-1].stands, number) < number
+            ]
+            for cell in phase:
+                array = next((a for a in free if a[0].value.shape.type == cell.value.shape.type), None)
+                if array is None:
+                    arrays.append([cell])
+                else:
+                    free.remove(array)
+                    array.append(cell)
+        return replace(self, turns=tuple(map(tuple, arrays)))
 
     @property
     def block(self) -> int:
@@ -43,14 +75,19 @@ class InBlock(Phases):
     @property
     def held(self) -> frozenset[Instruction]:
         """The round's parameters for what is in shared memory, and for counters."""
-        return frozenset({*(v.parameter for v in self.values), *(cell.stands for cell in self.cells)})
+        return frozenset({*(v.parameter for v in self.values), *(cell.stands for cell in (*self.kept, *self.cells))})
 
     def shared_bytes(self, block: int) -> int:
         """Bytes of the state, the cells, and the partial results of teams."""
         kept = [v.parameter.shape for v in self.state]
-        kept += [cell.value.shape for cell in self.cells]
+        kept += [largest(array) for array in self.arrays]
         parts = sum(cell.team.places(block) * cell.part_bytes for cell in self.cells)
         return parts + sum(round_up(shape.element_count * shape.type.bytes, 16) for shape in kept)
+
+
+def largest(array: Sequence[Cell]) -> Shape:
+    """The shape of the largest of the cells that are in an array."""
+    return max((cell.value.shape for cell in array), key=lambda shape: shape.element_count)
 
 
 def walks(region: Region, segment: Segment[InBlock], launch: Launch) -> list[Walk]:
@@ -59,6 +96,7 @@ def walks(region: Region, segment: Segment[InBlock], launch: Launch) -> list[Wal
     part, block = segment.part, launch.block
     walks = [_over(v.parameter.shape, block, [v.initial], v.number in part.numbers) for v in part.state]
     walks += [_over(r.update.shape, block, [r.before], True) for r in part.results if r.before is not None]
+    walks += [_over(cell.value.shape, block, [cell.value], False) for cell in part.kept]
     near = sum(i.shape.element_count * i.shape.type.bytes for i in part.read) <= NEAR
     walks += [_over(i.shape, block, [i], False, 1 if near else part.rounds) for i in part.read]
     for phase in part.phases:

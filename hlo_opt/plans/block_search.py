@@ -34,4 +34,6 @@ def _owned(search: Search | None) -> InBlock | None:
     phases = tuple(tuple(cell.with_team(BLOCK, BLOCK) for cell in phase) for phase in cut.phases)
     part = replace(InBlock.of(cut), phases=phases)
     work = sum(cell.value.shape.element_count * cell.terms for cell in part.cells)
+    if part.shared_bytes(part.block) > SHARED_BYTES:
+        part = part.in_turns()
     return part if part.shared_bytes(part.block) <= SHARED_BYTES and work <= MOST_WORK else None

@@ -46,12 +46,12 @@ class InGrid(Phases):
     @property
     def scratch(self) -> tuple[Shape, ...]:
         """The state and the cells."""
-        return (*(v.parameter.shape for v in self.state), *(cell.value.shape for cell in self.cells))
+        return (*(v.parameter.shape for v in self.state), *(cell.value.shape for cell in (*self.kept, *self.cells)))
 
     @property
     def near(self) -> frozenset[Instruction]:
         """The round's parameters for the state and the cells."""
-        return frozenset({*(v.parameter for v in self.state), *(cell.stands for cell in self.cells)})
+        return frozenset({*(v.parameter for v in self.state), *(cell.stands for cell in (*self.kept, *self.cells))})
 
     @property
     def counters(self) -> frozenset[Instruction]:
@@ -103,6 +103,18 @@ def walks(region: Region, segment: Segment[InGrid], launch: Launch) -> list[Walk
                 min(threads, shape.element_count),
                 [(value.initial, at)],
                 written,
+                places=places,
+                rounds=_rounds(shape, threads),
+                published=[(shape, at)],
+            )
+        )
+    for cell in part.kept:
+        shape = cell.value.shape
+        at, places = _shared_out(shape, threads)
+        walks.append(
+            Walk(
+                min(threads, shape.element_count),
+                [(cell.value, at)],
                 places=places,
                 rounds=_rounds(shape, threads),
                 published=[(shape, at)],

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from hlo_opt.ir import Computation, ElementType, Instruction
 from hlo_opt.ir.index_map import Expression, Product, Quotient, Remainder, Sum
+from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops.lowering import Elementwise
 from hlo_opt.ops.reduction.reducers import is_wide
 from hlo_opt.ops.sets import rounds_nothing
@@ -43,6 +44,8 @@ SHORT = 8
 SLOW_STEPS = 4
 """Instructions for which one has to wait longer on a result of the slow pipe than on another's: some 20 cycles."""
 NOTHING = Work()
+LITTLE = 4
+"""The most instructions for an element of an operation that the rounds of a loop may compute again and again."""
 THREAD = Work(14)
 """The fixed work of a thread: its number, its bounds, its end."""
 ACCESS = Work(2.5)
@@ -181,6 +184,18 @@ def of_fold(fold: Instruction) -> Work:
     """The work of folding one element: of the reducer, without rounding in a wide fold, or of a multiply-add."""
     called = list(fold.called())
     return sum((of_body(c, rounds=not is_wide(fold)) for c in called), NOTHING) if called else Work(1)
+
+
+def takes_long(value: Instruction) -> bool:
+    """Whether the rounds of a loop should not compute a value of its region again: something that it depends on takes
+    more than a few instructions for an element, or many elements of an operand."""
+    near = (OpKind.ELEMENTWISE, OpKind.MOVEMENT, OpKind.INDEXING)
+    for i in needed_first([value], lambda i: i.operands):
+        spec = find(i.opcode)
+        is_near = i.parameter_number is not None or i.literal is not None or (spec is not None and spec.kind in near)
+        if not is_near or of_value(i).slots > LITTLE:
+            return True
+    return False
 
 
 def of_body(body: Computation, *, rounds: bool = True) -> Work:

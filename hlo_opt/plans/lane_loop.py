@@ -35,6 +35,8 @@ ROUNDS_AHEAD = 4
 some four rounds."""
 MOST_AHEAD = 8
 """Limit of elements that are read ahead: each takes `ROUNDS_AHEAD` registers."""
+MOST_EARLY = 16
+"""Limit of elements that are computed before the first round: each is a register."""
 LONGEST_AHEAD = 200
 """Values that a round computes, at most, if anything is read ahead: the code of a round is there `ROUNDS_AHEAD` times,
 and a long round waits little."""
@@ -180,6 +182,7 @@ class Lanes(ByLanes):
                `ROUNDS_AHEAD` rounds before, so that a round does not wait for memory; `LANE` is the number of the lane
     outside    the elements that a round reads of arrays from outside the loop, other than windows; None for an index
                that data say
+    early      the elements among them that take long to compute, and that a thread computes before the first round
     widest     threads per block, if there are so many lanes
     """
 
@@ -200,6 +203,7 @@ class Lanes(ByLanes):
     aliases: tuple[tuple[int, int], ...]
     ahead: tuple[Element, ...] = ()
     outside: tuple[Read, ...] = ()
+    early: tuple[Element, ...] = ()
     widest: int = BLOCK
 
     @property

@@ -8,19 +8,19 @@ import itertools
 from collections.abc import Sequence
 
 from hlo_opt.ir import Instruction, edit
-from hlo_opt.ops.pulls import Pulls
+from hlo_opt.ops.extremes import Extremes
 from hlo_opt.ops.reduction.reducers import monoid, starts_with_identity
 from hlo_opt.ops.sets import looped, tuple_elements, tuple_index
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.cumulative import lines_of
 
 
-class Round(Pulls):
+class Round(Extremes):
     """Builds a round. `origins` maps its instructions to the operations of the module. `written_out` says whether small
     products and reductions are expanded. `chooses`: also `dynamic-slice` and `dynamic-update-slice` of what the round
     computes or carries, along one short dimension; `has_choices` says whether there was one. `pulls`: small scatters
-    are folds of the updates that name an element, and small folds of several arrays are unrolled, and
-    cumulative windows take as many steps as their length has binary digits."""
+    are folds of the updates that name an element, small folds of several arrays are unrolled, an argmin is folds of one
+    array, and cumulative windows take as many steps as their length has binary digits."""
 
     def __init__(self, *, written_out: bool = True, chooses: bool = False, pulls: bool = False) -> None:
         super().__init__("round")
@@ -38,7 +38,7 @@ class Round(Pulls):
             self.has_choices |= result is not None
         if self._pulls and result is None:
             result = self.pulled(instruction, operands) or self.several(instruction, operands)
-            result = result or self._doubled(instruction, operands)
+            result = result or self.extreme(instruction, operands) or self._doubled(instruction, operands)
         if result is not None:
             for written in itertools.islice(self.computation.instructions, before, None):
                 self.origins[written] = instruction

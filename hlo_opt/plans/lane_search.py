@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,11 +20,12 @@ from hlo_opt.ir.index_map import variable
 from hlo_opt.ops.logic import asked_of_all, conjuncts
 from hlo_opt.ops.sets import SIGNS, looped, read_window, tuple_elements, tuple_index, written_window
 from hlo_opt.plans.element_reads import Element
-from hlo_opt.plans.instructions import NOTHING, Work, of_value
+from hlo_opt.plans.instructions import NOTHING, Work, of_value, takes_long
 from hlo_opt.plans.lane_loop import (
     LANE,
     LONGEST_AHEAD,
     MOST_AHEAD,
+    MOST_EARLY,
     MOST_HELD,
     ROUNDS_AHEAD,
     Lanes,
@@ -135,6 +136,8 @@ class Opened:
     any         the parts that must hold for at least one lane, each with the operation of the module that reduces it
                 over all lanes
     has_choices whether something is a choice among places (see `Round`)
+    kept        by number, the round's parameter for a value that the loop does not change, and that its rounds should
+                not compute again
     """
 
     loop: Instruction
@@ -147,6 +150,7 @@ class Opened:
     same: list[Instruction]
     any: list[tuple[Instruction, Instruction]]
     has_choices: bool
+    kept: dict[int, Instruction]
 
     def read_of(self, loop: Instruction) -> list[int]:
         """The numbers of the changed values that users of the loop read in its module."""
@@ -155,10 +159,15 @@ class Opened:
 
 
 def opened_of(
-    loop: Instruction, *, written_out: bool = True, chooses: bool = False, pulls: bool = False
+    loop: Instruction,
+    *,
+    written_out: bool = True,
+    chooses: bool = False,
+    pulls: bool = False,
+    keeps: Callable[[Instruction], bool] = lambda value: False,
 ) -> Opened | None:
     """Opens a loop over a tuple of arrays whose rounds call nothing; None for any other loop. `written_out`, `chooses`
-    and `pulls` say what is expanded (see `Round`)."""
+    and `pulls` say what is expanded (see `Round`), `keeps` which initial values are kept."""
     body, condition = loop.called_by("body"), loop.called_by("condition")
     initial, yields = tuple_elements(loop.operands[0]), tuple_elements(body.root)
     if initial is None or yields is None or not all(shape.is_array for shape in loop.shape.elements or ()):
@@ -167,15 +176,19 @@ def opened_of(
     round_ = writer.computation
     copies: dict[Instruction, Instruction] = {}
     parameters: dict[int, Instruction] = {}
+    kept: dict[int, Instruction] = {}
     for number, (start, end) in enumerate(zip(initial, yields, strict=True)):
         if not (tuple_index(end) == number and end.operands[0] is body.parameters[0]):
             parameters[number] = edit.create_parameter(round_, f"x{number}", start.shape, number)
+        elif keeps(start):
+            kept[number] = edit.create_parameter(round_, f"x{number}", start.shape, number)
+    read = {**parameters, **kept}
     for computation in (body, condition):
         state = computation.parameters[0]
         for i in computation.instructions:
             element = tuple_index(i)
             if element is not None and i.operands[0] is state:
-                copies[i] = parameters.get(element, initial[element])
+                copies[i] = read.get(element, initial[element])
             elif element is not None and (parts := tuple_elements(i.operands[0])) is not None:
                 copies[i] = copies[parts[element]]
             elif element is not None and (parts := tuple_elements(copies.get(i.operands[0], i))) is not None:
@@ -193,7 +206,17 @@ def opened_of(
         return None
     results = {n: copies[yields[n]] for n in parameters}
     opened = Opened(
-        loop, round_, initial, parameters, results, copies[condition.root], writer.origins, [], [], writer.has_choices
+        loop=loop,
+        round=round_,
+        initial=initial,
+        parameters=parameters,
+        results=results,
+        test=copies[condition.root],
+        origins=writer.origins,
+        same=[],
+        any=[],
+        has_choices=writer.has_choices,
+        kept=kept,
     )
     for part in conjuncts(condition.root):
         asked = asked_of_all(part)
@@ -317,7 +340,8 @@ class Search:
         costs = {i: of_value(old if old.opcode == i.opcode else i) for i, old in opened.origins.items()}
         work = sum((costs[i] for i, _ in trace.computed), NOTHING)
         ahead, serial = self._ahead(plan, trace), _longest(opened, costs)
-        return replace(plan, work=work, serial=serial, ahead=ahead, outside=tuple(trace.outside))
+        early = tuple(itertools.islice((e for e in trace.always if takes_long(e[0])), MOST_EARLY))
+        return replace(plan, work=work, serial=serial, ahead=ahead, outside=tuple(trace.outside), early=early)
 
     def _ahead(self, plan: Lanes, trace: Trace) -> tuple[Element, ...]:
         """See `Lanes.ahead`."""

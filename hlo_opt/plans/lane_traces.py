@@ -20,11 +20,13 @@ MOST_VALUES = 4_000
 @dataclass
 class Trace:
     """The elements that a round computes for a lane, and those that it reads of arrays from outside the loop, other
-    than windows; None for an index that data say. `obstacle` is the operation at which lanes meet, or whose reads are
+    than windows; None for an index that data say. `always` are those among the latter that are read whatever data say,
+    in any round. `obstacle` is the operation at which lanes meet, or whose reads are
     unknown, if there is one."""
 
     computed: set[Element]
     outside: dict[Read, None]
+    always: dict[Element, None]
     obstacle: Instruction | None = None
 
 
@@ -43,10 +45,10 @@ def traced(loop: Lanes) -> Trace:
     own_tests: list[Element] = [
         (t, index) for t, dims in loop.tests if dims for index in places_of(t.shape, dims, lane)
     ]
-    trace = Trace(set(), {})
+    trace = Trace(set(), {}, {})
     for starts, allowed in ((apart, own), (shared, alike), (own_tests, own - alike)):
         seen: set[Element] = set()
-        for end, blamed in _ends(starts, loop, seen, trace.outside):
+        for end, blamed in _ends(starts, loop, seen, trace):
             if end not in allowed:
                 trace.obstacle = blamed
                 return trace
@@ -71,13 +73,13 @@ def end_by_themselves(loop: Lanes) -> bool:
 
 
 def _ends(
-    starts: Sequence[Element], loop: Lanes, computed: set[Element], outside: dict[Read, None]
+    starts: Sequence[Element], loop: Lanes, computed: set[Element], trace: Trace
 ) -> Iterator[tuple[Element | None, Instruction]]:
     """The elements of the carried values that `starts` depend on, each with an operation to blame: the last one that
     changes the position along the lanes, else the reader. None instead of an element whose index is unknown.
 
-    A value that is read under a condition is computed there, once per condition. `computed` and `outside` are filled
-    (see `Trace`).
+    A value that is read under a condition is computed there, once per condition. `computed` is filled, and `outside`
+    and `always` of `trace` (see `Trace`).
     """
     inside, lane = loop.round, loop.lane_at(variable(LANE, loop.lanes))
     memory = {i: r for r in loop.results if r.is_read for i in (r.update, r.update.operands[0])}
@@ -115,8 +117,11 @@ def _ends(
                 continue
             there = read_at(instruction, number, index)
             if operand.parent is not inside:
-                if operand.shape.is_array and operand.shape.rank and operand.literal is None and operand is not whole:
-                    outside[operand, there] = None
+                if operand.shape.is_array and operand.literal is None and operand is not whole:
+                    if operand.shape.rank:
+                        trace.outside[operand, there] = None
+                    if there is not None and not under and not is_under_condition(instruction, number, index):
+                        trace.always[operand, there] = None
                 continue
             if there is None:
                 if operand.literal is None:  # a constant is a table, and nobody's

@@ -13,7 +13,7 @@ from dataclasses import replace
 from hlo_opt.ir import Instruction, Module, edit
 from hlo_opt.ops.sets import looped, tuple_elements, tuple_index
 from hlo_opt.ops.spec import OpKind, find
-from hlo_opt.plans.instructions import Work, of_fold, of_value
+from hlo_opt.plans.instructions import NOTHING, Work, of_fold, of_value, takes_long
 from hlo_opt.plans.lane_loop import Results, Value
 from hlo_opt.plans.lane_search import Opened, Search, by_itself, opened_of
 from hlo_opt.plans.limits import LARGEST, values_computed
@@ -35,7 +35,7 @@ def of_region(region: Region) -> Search | None:
     numbers = [number for number in positions if number is not None]
     if len(numbers) != len(positions) or len(set(numbers)) != len(numbers):
         return None
-    opened = opened_of(loops[0], written_out=False, pulls=True)
+    opened = opened_of(loops[0], written_out=False, pulls=True, keeps=takes_long)
     return None if opened is None else Search(opened, numbers, region.parameters)
 
 
@@ -71,14 +71,12 @@ def cut(search: Search) -> Phases | None:
     if not state or cells is None:
         return None
     phases, stands = _phased(opened, cells)
-    shapes = [v.parameter.shape for v in state] + [c.value.shape for phase in phases for c in phase]
     carried = tuple(v if v.counts is not None else replace(v, result=stands[v.result]) for v in values)
-    read = {
-        o
-        for i in opened.round.instructions
-        for o in i.operands
-        if o.parent is not opened.round and o.shape.rank and o.literal is None
-    }
+    operands = {o for i in opened.round.instructions for o in i.operands}
+    used = {*operands, *(c.value for phase in phases for c in phase)}
+    kept = tuple(Cell(opened.initial[n], stand, NOTHING, 0, 1) for n, stand in opened.kept.items() if stand in used)
+    read = {o for o in operands if o.parent is not opened.round and o.shape.rank and o.literal is None}
+    shapes = [v.parameter.shape for v in state] + [c.value.shape for cells in (kept, *phases) for c in cells]
     moved = [*shapes, *(r.window for r in results), *(o.shape for o in read)]
     if any(s.type.per_byte > 1 for s in shapes) or not all(s.element_count for s in moved):
         return None
@@ -95,6 +93,7 @@ def cut(search: Search) -> Phases | None:
         phases=phases,
         round=opened.round,
         read=tuple(o for o in opened.initial if o in read),
+        kept=kept,
         trips=trips,
         rounds=search.rounds,
         test=stands[opened.test] if trips is None else None,

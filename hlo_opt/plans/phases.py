@@ -166,6 +166,7 @@ class Phases:
     phases   the cells of a round by phase: a cell reads only cells of earlier phases
     round    a round as a computation
     read     the loop's operands that rounds read and do not change
+    kept     those among them that take long to compute: cells that are written once, before the first round
     trips    the number of rounds, if it is known
     rounds   the number of rounds for the price
     test     the parameter of the cell that holds the condition for another round; None if the number is known
@@ -181,6 +182,7 @@ class Phases:
     phases: tuple[tuple[Cell, ...], ...]
     round: Computation
     read: tuple[Instruction, ...]
+    kept: tuple[Cell, ...]
     trips: int | None
     rounds: int
     test: Instruction | None

@@ -11,7 +11,8 @@ from hlo_opt.codegen.tree import Array, Barrier, Walk, walk
 from hlo_opt.plans import Plan
 from hlo_opt.plans.block_loop import InBlock
 from tests.loops import COUPLED, loop
-from tests.plans.test_block_loop import POWER
+from tests.ops.test_extremes import step
+from tests.plans.test_block_loop import POWER, chain
 from tests.plans.test_lane_loop import planned
 
 CASES = {
@@ -72,6 +73,21 @@ CASES = {
             "b = s32[3,600] broadcast(e), dimensions={0}", "y = s32[3,600] add(x1, b)"], ["y"]).replace("body {",
                 "whole {\n  a = s32[] parameter(0)\n  b = s32[] parameter(1)\n  ROOT c = s32[] add(a, b)\n}\nbody {",
                 1),
+    "a table and a number that take long": loop(["s32[64]", "s32[8,64]", "s32[]"],
+        ["q = s32[64] reverse(x1), dimensions={0}", "v = s32[1,64] dynamic-slice(x2, x0, n0), "
+            "dynamic_slice_sizes={1,64}", "u = s32[64] reshape(v)", "h = s32[64] add(q, u)",
+                "b = s32[64] broadcast(x3), dimensions={}", "y = s32[64] add(h, b)"], ["y", "x2", "x3"],
+                    given=["i = s32[512] iota(), iota_dimension=0", "k = s32[] constant(7)",
+                        "ks = s32[512] broadcast(k), dimensions={}", "m = s32[512] remainder(i, ks)",
+                            "g2 = s32[8,64] reshape(m)", "l = s32[] constant(3)", "g3 = s32[] remainder(k, l)"]),
+    "the place of the least of many": loop(["f32[70]", "s32[]"],
+        ["i = s32[70] iota(), iota_dimension=0", "most = f32[] constant(inf)", "o = s32[] constant(0)",
+            "f = (f32[], s32[]) reduce(x1, i, most, o), dimensions={0}, to_apply=pick",
+                "k = s32[] get-tuple-element(f), index=1", "v = f32[] get-tuple-element(f), index=0",
+                    "b = f32[70] broadcast(v), dimensions={}", "q = f32[70] add(x1, b)",
+                        "y = f32[70] reverse(q), dimensions={0}"], ["y", "k"]).replace(
+                            "body {", step("LT") + "body {", 1),
+    "cells that take turns": chain(5, 2560),
     "larger than the block": loop(["f32[1300]"], ["y = f32[1300] reverse(x1), dimensions={0}"], ["y"], rounds=3),
 }  # fmt: skip
 
@@ -84,7 +100,7 @@ def test_the_state_lies_in_shared_memory(name: str) -> None:
     assert isinstance(part, InBlock)
     arrays = [s for s in statements if isinstance(s, Array)]
     meets = sum(cell.team.meets for cell in part.cells)
-    assert len(arrays) == len(part.state) + len(part.cells) + meets and all(a.shared for a in arrays)
+    assert len(arrays) == len(part.state) + len(part.arrays) + meets and all(a.shared for a in arrays)
     barriers = sum(isinstance(s, Barrier) for s in statements)
     assert barriers == len(part.phases) + meets + 2 + part.lasting  # one before the rounds, one behind the state
 

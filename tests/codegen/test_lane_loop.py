@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import hlo_opt
+from hlo_opt.diag import Reason
 from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.runtime.executable import compile
 from hlo_opt.runtime.host.library import Form, has_compiler
 from tests.host_text import run_on_host
 from tests.loops import HALVED, LANES, loop
+from tests.plans.test_lane_loop import planned
 
 
 def test_they_agree(tool: Any) -> None:
@@ -36,6 +38,34 @@ def test_sizes_and_rounds(sizes: tuple[int, ...], rounds: int, tool: Any) -> Non
 def test_what_is_the_same_for_all_lanes_is_written_once(planner: Any) -> None:
     text = planner.kernel(LANES["a key for all"][0]).source
     assert text.count("if (linear == 0)") == 1
+
+
+def test_what_takes_long_is_computed_before_the_rounds(planner: Any, tool: Any) -> None:
+    lines = ["y = f32[64] add(x1, x2)"]
+    text = loop(["f32[64]"] * 3, lines, ["y", "x2", "x3"], given=["g2 = f32[64] sine(p3)"])
+    source = planner.kernel(text).source
+    assert source.count(" = sinf(") == 1 and source.index(" = sinf(") < source.index("for (int s0")
+    tool.all_agree([text], relative=1e-6)
+
+
+def test_a_place_of_each_lane_named_by_the_number_of_the_lane(planner: Any, tool: Any) -> None:
+    """`x[jnp.arange(40), i]`, read and added to."""
+    lines = [
+        "i = s32[40] iota(), iota_dimension=0",
+        "k = s32[40,1] reshape(i)",
+        "v = s32[40,1] reshape(x2)",
+        "j = s32[40,2] concatenate(k, v), dimensions={1}",
+        "g = f32[40] gather(x1, j), offset_dims={}, collapsed_slice_dims={0,1}, start_index_map={0,1}, "
+        "index_vector_dim=1, slice_sizes={1,1}",
+        "y = f32[40,5] scatter(x1, j, g), update_window_dims={}, inserted_window_dims={0,1}, "
+        "scatter_dims_to_operand_dims={0,1}, index_vector_dim=1, to_apply=sum",
+        "n = s32[40] negate(x2)",
+    ]
+    text = loop(["f32[40,5]", "s32[40]"], lines, ["y", "n"])
+    assert planner.kernel(text).kind == "lane-loop"
+    others = planned(text.replace("reshape(i)", "reshape(x2)"))
+    assert isinstance(others, Reason) or others.kind != "lane-loop"
+    tool.all_agree([text])
 
 
 ROWS = (*HALVED, "o = s32[] constant(0)", "u = f32[1,64] reshape(y)")

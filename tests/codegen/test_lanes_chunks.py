@@ -29,3 +29,23 @@ def test_chunks_are_rows_where_their_parts_would_be_short(
     found, text = run_on_host(body, x, monkeypatch=monkeypatch)
     np.testing.assert_array_equal(found, x + np.outer(np.arange(200), np.arange(columns)))
     assert ("const long long hlo_row," in text) == by_rows
+
+
+@pytest.mark.parametrize("columns", [1024, 2048, 2560])
+def test_long_rows_have_a_part_for_each_end(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No lane asks whether it is at an end of its row, also where a row is several chunks."""
+    shape = f"s32[6,{columns}]"
+    body = f"""ENTRY e {{
+  p = {shape} parameter(0)
+  z = s32[] constant(0)
+  l = {shape} pad(p, z), padding=0_0x1_-1
+  r = {shape} pad(p, z), padding=0_0x-1_1
+  s = {shape} add(l, r)
+  ROOT y = {shape} subtract(s, p)
+}}
+"""
+    x = np.arange(6 * columns, dtype=np.int32).reshape(6, columns) ** 2
+    found, text = run_on_host(body, x, monkeypatch=monkeypatch)
+    wide = np.pad(x, ((0, 0), (1, 1)))
+    np.testing.assert_array_equal(found, wide[:, :-2] + wide[:, 2:] - x)
+    assert text.count("hlo_low") > 0

@@ -72,6 +72,35 @@ def test_values_that_change_places_are_copied() -> None:
     assert sorted(opcodes(part)[0]) == ["parameter", "reverse"]
 
 
+def test_what_takes_long_is_computed_once() -> None:
+    lines = ["q = f32[64] reverse(x1), dimensions={0}", "y = f32[64] add(q, x2)"]
+    made = {name: f"g2 = f32[64] {name}(p3)" for name in ("sine", "negate")}
+    dear, cheap = (
+        phases(loop(["f32[64]", "f32[64]", "f32[64]"], lines, ["y", "x2", "x3"], given=[line]))
+        for line in made.values()
+    )
+    assert [cell.value.opcode for cell in dear.kept] == ["sine"] and not dear.read
+    assert not cheap.kept and [i.opcode for i in cheap.read] == ["negate"]
+    assert dear.shared_bytes(64) == cheap.shared_bytes(64) + 256
+
+
+def chain(length: int, size: int) -> str:
+    """A round of as many cells, each of which reads two elements of the one before."""
+    lines = []
+    for n in range(length):
+        before = f"a{n - 1}" if n else "x1"
+        lines.append(f"q{n} = s32[{size}] reverse({before}), dimensions={{0}}")
+        lines.append(f"{'y' if n == length - 1 else f'a{n}'} = s32[{size}] subtract(q{n}, {before})")
+    return loop([f"s32[{size}]"], lines, ["y"])
+
+
+def test_cells_that_do_not_fit_take_turns() -> None:
+    """The first, third and fifth are in one array."""
+    few, many = phases(chain(5, 1024)), phases(chain(5, 2560))
+    assert [len(array) for array in few.arrays] == [1] * 5 and few.shared_bytes(512) == 6 * 4096
+    assert [len(array) for array in many.arrays] == [3, 2] and many.shared_bytes(512) == 3 * 10240
+
+
 def test_a_counter_is_no_cell() -> None:
     part = phases(COUPLED["a slice of the state where data say"])
     assert [v.counts for v in part.values] == [(0, 1), None] and len(part.state) == 1

@@ -6,7 +6,7 @@ import pytest
 
 from hlo_opt.ir import ELEMENT_TYPES
 from hlo_opt.ir.index_map import delinearize, linearize, variable
-from hlo_opt.plans.instructions import NOTHING, Work, divisions, of_fold, of_packing, of_value
+from hlo_opt.plans.instructions import NOTHING, Work, divisions, of_fold, of_packing, of_value, takes_long
 from tests.small_modules import module_of, named
 
 
@@ -105,6 +105,15 @@ def test_a_rotation_is_one_instruction(right: int, slots: int) -> None:
         "r = u32[8] or(a, b)",
     )
     assert sum((of_value(named(found, name)) for name in "abr"), NOTHING) == Work(slots)
+
+
+def test_what_takes_long() -> None:
+    lines = ["x = f32[4,8] parameter(0)", "n = f32[4,8] negate(x)", "t = f32[8,4] transpose(n), dimensions={1,0}"]
+    assert not takes_long(named(module_of(*lines), "t"))
+    assert takes_long(named(module_of(*lines, "e = f32[8,4] exponential(t)", "m = f32[8,4] negate(e)"), "m"))
+    assert takes_long(
+        named(module_of(*lines, "d = f32[8,8] dot(t, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}"), "d")
+    )
 
 
 def test_functions_of_narrow_floats_are_cheaper() -> None:

@@ -48,6 +48,19 @@ def test_a_counter_takes_no_register() -> None:
     assert [v.counts for v in lanes(LANES["rounds that a value ends"][0]).values] == [None, None, None]
 
 
+def test_what_takes_long_and_is_always_read_is_computed_first() -> None:
+    lines = [
+        "e = f32[] constant(0)",
+        "before = f32[64] pad(x3, e), padding=1_-1",
+        "q = f32[64] add(x1, x2)",
+        "y = f32[64] add(q, before)",
+    ]
+    given = ["g2 = f32[64] sine(p4)", "g3 = f32[64] cosine(p4)"]
+    text = loop(["f32[64]"] * 4, lines, ["y", "x2", "x3", "x4"], given=given)
+    assert [i.opcode for i, _ in lanes(text).early] == ["sine"]
+    assert not lanes(text.replace(" sine(p4)", " negate(p4)")).early
+
+
 def test_neighbours_are_those_in_memory() -> None:
     part = lanes(LANES["two dimensions"][0])
     assert part.dimensions == (12, 8) and part.order == (1, 0)  # as the first value lies

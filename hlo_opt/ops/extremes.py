@@ -1,0 +1,136 @@
+"""The place of the least or greatest element, as argmin and argmax give it, as folds of one array each."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from hlo_opt.ir import Called, Computation, ElementType, Instruction, array, edit
+from hlo_opt.ir.attribute import Attribute
+from hlo_opt.ir.element_type import PRED
+from hlo_opt.ops.counts import counted_along
+from hlo_opt.ops.pulls import Pulls
+from hlo_opt.ops.reduction.reducers import is_identity
+from hlo_opt.ops.sets import tuple_elements
+from hlo_opt.ops.writer import Writer
+
+Extreme = Literal["minimum", "maximum"]
+
+_RELATIONS: dict[str | None, Callable[[float, float], bool]] = {
+    "LT": operator.lt,
+    "LE": operator.le,
+    "GT": operator.gt,
+    "GE": operator.ge,
+    "EQ": operator.eq,
+    "NE": operator.ne,
+}
+_NAN = float("nan")
+_PAIRS = [*itertools.product((0.0, 1.0), repeat=2), (_NAN, 0.0), (0.0, _NAN), (_NAN, _NAN)]
+"""Two values of a float in all their relations."""
+
+
+class Extremes(Pulls):
+    """Writes an argmin or argmax as two folds."""
+
+    def extreme(self, reduce: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
+        """A fold of an array and of the places along the folded dimension, which picks the first NaN, else the first of
+        the least or greatest elements; None for other operations. The least place at which an element equals the
+        extreme is such a place, whatever the order of the folds."""
+        gone = reduce.ints("dimensions") if reduce.opcode == "reduce" else ()
+        if len(operands) != 4 or len(gone) != 1 or counted_along(operands[1]) != gone[0]:
+            return None
+        values, places, start, first = operands
+        kind, number_type = values.shape.type, places.shape.type
+        by = extreme_of(reduce.called_by("to_apply"), is_float=kind.is_float)
+        least = _number(start)
+        if by is None or kind.bits < 16 or _number(first) != 0 or least is None or not is_identity(by, kind, least):
+            return None
+        size = values.shape.dimensions
+        best = self._folded(by, values, start, gone[0])
+        kept = tuple(d for d in range(len(size)) if d != gone[0])
+        wide = self.emit("broadcast", array(kind, *size), best, dimensions=kept)
+        truths = array(PRED, *size)
+        is_best = self.emit("compare", truths, values, wide, direction="EQ")
+        if kind.is_float:
+            is_best = self.binary("or", is_best, self.emit("compare", truths, values, values, direction="NE"))
+        last = self.number(number_type, number_type.limits[1])
+        chosen = self.emit("select", array(number_type, *size), is_best, places, self.spread(last, size))
+        place = self._folded("minimum", chosen, last, gone[0])
+        # of two zeros of different sign the one at that place
+        own = self.emit("broadcast", array(number_type, *size), place, dimensions=kept)
+        is_there = self.emit("compare", truths, places, own, direction="EQ")
+        alone = self.emit("select", array(kind, *size), is_there, values, self.spread(start, size))
+        return edit.create_tuple(self.computation, [self._folded(by, alone, start, gone[0]), place])
+
+    def _folded(self, by: Extreme, values: Instruction, start: Instruction, dimension: int) -> Instruction:
+        kept = (n for d, n in enumerate(values.shape.dimensions) if d != dimension)
+        shape = array(values.shape.type, *kept)
+        attributes: dict[str, Attribute | Called] = {
+            "dimensions": Attribute.of((dimension,)),
+            "to_apply": Called(_reducer(by, values.shape.type)),
+        }
+        self._count += 1
+        return edit.create(self.computation, f"reduce.{self._count}", "reduce", shape, [values, start], attributes)
+
+
+def _number(value: Instruction) -> object:
+    """The value of a constant; None for others."""
+    literal = value.literal
+    return None if literal is None or literal.is_elided else literal.value
+
+
+def _reducer(opcode: str, kind: ElementType) -> Computation:
+    writer = Writer(opcode)
+    left, right = (writer.parameter(n, array(kind)) for n in range(2))
+    edit.set_root(writer.computation, writer.binary(opcode, left, right))
+    return writer.computation
+
+
+def extreme_of(reducer: Computation, *, is_float: bool) -> Extreme | None:
+    """What a reducer of two values with their places looks for, if it picks the first NaN, else the first of the least
+    or greatest values. It only compares and selects, so that all relations between its arguments show that."""
+    numbers = [p.parameter_number for p in reducer.parameters]
+    ends = tuple_elements(reducer.root)
+    if sorted(n for n in numbers if n is not None) != [0, 1, 2, 3] or ends is None or len(ends) != 2:
+        return None
+    for by in ("minimum", "maximum"):
+        before = operator.lt if by == "minimum" else operator.gt
+        if all(
+            _picked(reducer, a, b) == int(a == a and (b != b or before(b, a)))
+            for a, b in (_PAIRS if is_float else _PAIRS[:4])
+        ):
+            return by
+    return None
+
+
+def _picked(reducer: Computation, left: float, right: float) -> int | None:
+    """Which place a reducer picks of the place 0 with one value and 1 with another; None if it does anything but to
+    compare and select."""
+    arguments = (left, 0, right, 1)
+    known: dict[Instruction, float] = {}
+    for i in reducer.instructions:
+        operands = [known.get(o) for o in i.operands]
+        if i.parameter_number is not None:
+            known[i] = arguments[i.parameter_number]
+        elif tuple_elements(i) is not None:
+            continue
+        elif None in operands:
+            return None
+        elif i.opcode == "compare" and i.word("type") != "TOTALORDER":
+            known[i] = _RELATIONS[i.word("direction")](*operands)  # type: ignore[arg-type]  # none is None
+        elif i.opcode in ("and", "or") and i.shape.type == PRED:
+            known[i] = (all if i.opcode == "and" else any)(operands)
+        elif i.opcode == "not" and i.shape.type == PRED:
+            known[i] = not operands[0]
+        elif i.opcode == "select":
+            test, one, other = operands
+            known[i] = one if test else other  # type: ignore[assignment]  # none is None
+        else:
+            return None
+    value, place = (known.get(end) for end in tuple_elements(reducer.root) or ())
+    if place not in (0, 1) or value is None:
+        return None
+    wanted = arguments[0] if place == 0 else arguments[2]
+    return int(place) if value == wanted or (value != value and wanted != wanted) else None
