@@ -294,7 +294,7 @@ def folds_short_rows(edge: Edge, *, anywhere: bool = False) -> bool:
         return False
     prices = edge.state.prices
     both = prices.joined(edge.producer, edge.consumer)
-    return not isinstance(both, Reason) and both.us < prices.apart(edge.producer, edge.consumer)
+    return not isinstance(both, Reason) and prices.takes_longer(edge.producer, edge.consumer, both.us, strictly=True)
 
 
 def keeps_row_reduction(edge: Edge) -> Reason | None:
@@ -318,9 +318,10 @@ def keeps_blocks(edge: Edge) -> Reason | None:
     merged = edge.merged
     if not isinstance(merged, Sketch) or merged.launch.grid >= edge.state.target.core_count:
         return None
-    apart = edge.state.prices.apart(edge.producer, edge.consumer)
-    if merged.price.us <= apart:
+    prices = edge.state.prices
+    if prices.takes_longer(edge.producer, edge.consumer, merged.price.us):
         return None
+    apart = prices.apart(edge.producer, edge.consumer)
     return Reason.of(
         "FUS408", producer=edge.producer_name, users=1, model="", us_fused=merged.price.us, us_unfused=apart
     )

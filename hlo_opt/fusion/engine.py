@@ -236,7 +236,7 @@ class Engine:
             self.state.settle(fusion)
             computation = fusion.computation
             edit.sort(fusion.called_by("calls"))
-            kind = self.state.kind_of(fusion)
+            kind = self.state.kind_of(fusion, with_folds=True)
             fusions = kept.setdefault(computation, {})
             if isinstance(kind, Reason):
                 self._take_apart(fusion, kind)

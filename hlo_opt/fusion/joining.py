@@ -184,7 +184,7 @@ def join(engine: Engine, union: Union) -> Instruction | Reason:
     for kernel in (producer, consumer):
         engine.state.forget(kernel)
     engine.state.forget_readers(fusion)
-    kind = engine.state.kind_of(fusion)
+    kind = engine.state.kind_of(fusion, with_folds=True)
     if isinstance(kind, Reason):
         return kind
     tidy(computation, {fusion: kind})

@@ -240,9 +240,9 @@ def undo(fusion: Instruction) -> list[Instruction]:
 
 
 def tidy(computation: Computation, fusions: Mapping[Instruction, str]) -> None:
-    """Order the computation and give the new fusions, each with the kind of its plan, their kinds and names, as XLA's
-    RenameFusions does: kInput where a reduction, transpose or scatter shapes the kernel, else kLoop (ChooseFusionKind
-    in xla/service/gpu/gpu_fusible.cc)."""
+    """Order the computation and give the new fusions, each with the kind of its plan (or nothing if that has no folds),
+    their kinds and names, as XLA's RenameFusions does: kInput where a reduction, transpose or scatter shapes the
+    kernel, else kLoop (ChooseFusionKind in xla/service/gpu/gpu_fusible.cc)."""
     edit.sort(computation)
     module = _module(computation)
     for fusion, kind in fusions.items():

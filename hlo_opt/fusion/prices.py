@@ -47,7 +47,7 @@ class Prices:
 
     def _alone(self, instruction: Instruction, number: int) -> Price:
         plans = self._plans
-        if is_left_to_library(instruction):
+        if self._is_left(instruction):
             return price_of_call(instruction, plans.target)
         spec = find(instruction.opcode)
         is_planned = spec is not None and (spec.own_kernel or spec.is_planned)
@@ -68,6 +68,16 @@ class Prices:
     def apart(self, producer: Instruction, consumer: Instruction) -> float:
         """Microseconds of both, launched one after the other."""
         return self.of(producer).us + self.of(consumer).us
+
+    def takes_longer(self, producer: Instruction, consumer: Instruction, us: float, *, strictly: bool = False) -> bool:
+        """Whether `apart` is at least `us`, or more (`strictly`). A kernel takes its launch at least, so that often not
+        both have to be priced."""
+        first = self.of(producer).us
+        least = first + (self._plans.target.kernel_launch_us if launches(consumer) else 0.0)
+        if us < least:
+            return True
+        apart = first + self.of(consumer).us
+        return us < apart if strictly else us <= apart
 
     def joined(self, producer: Instruction, consumer: Instruction) -> Price | Reason:
         """The price of a consumer that computes a producer in its own kernel; or the reason why there is no such
@@ -91,7 +101,7 @@ class Prices:
     def sketch_joined(self, producer: Instruction, consumer: Instruction) -> Sketch | Reason:
         """The kernel of `joined`, without its price."""
         state = self._plans
-        left = [i for i in (producer, consumer) if is_left_to_library(i)]
+        left = [i for i in (producer, consumer) if self._is_left(i)]
         return self._one_kernel(
             (producer, consumer),
             lambda: state.structure_of_both(producer, consumer),
@@ -129,10 +139,13 @@ class Prices:
 
     def refusal(self, instruction: Instruction) -> Reason | None:
         """Why no kernel can hold an instruction together with another."""
-        if is_left_to_library(instruction):
+        if self._is_left(instruction):
             spec = find(instruction.opcode)
             return Reason.of("FUS302", opcode=instruction.opcode, runs_as="" if spec is None else spec.runs_as)
         return self._plans.lowering(instruction)
+
+    def _is_left(self, instruction: Instruction) -> bool:
+        return self._plans.cached("left", instruction, is_left_to_library)
 
     def _one_kernel(
         self,

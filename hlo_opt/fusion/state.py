@@ -294,14 +294,15 @@ class FusionState:
             grouped[key] = self._grouping.of_cluster(self.cluster(instruction), operands)
         return grouped[key]
 
-    def kind_of(self, fusion: Instruction) -> str | Reason:
-        """The kinds of the plan of a fusion as it is, or the reason why it has no plan."""
+    def kind_of(self, fusion: Instruction, *, with_folds: bool = False) -> str | Reason:
+        """The kinds of the plan of a fusion as it is, or the reason why it has no plan. `with_folds`: only of a fusion
+        that may hold folds whose results threads combine, nothing of another, whose plan is then not made."""
         sketch = self.sketch(self.structure(fusion), lambda: self.cluster(fusion))
         if isinstance(sketch, Reason):  # by what the fusion's own instructions are called
             region = region_of(self.module, fusion)
             planned = plan(region, self.target, lowered=region.computation is fusion.called_by("calls"))
             return planned if isinstance(planned, Reason) else planned.kind
-        return sketch.kind
+        return "" if with_folds and not self.traits(fusion).folds else sketch.kind
 
     def emissions(self, instruction: Instruction) -> Emissions:
         """How often each operand would be computed if it were fused into the instruction."""

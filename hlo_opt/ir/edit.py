@@ -407,7 +407,7 @@ def _copy_instructions(old: Computation, new: Computation, computations: Mapping
             i.opcode,
             i.shape,
             [copies[o] for o in i.operands],
-            calling(i, computations),
+            calling(i, computations) if i.attributes else {},
             literal=i.literal,
             parameter_number=i.parameter_number,
             offset=i.offset,

@@ -54,10 +54,13 @@ class _MergerChoices(InstructionFusionChoices):
         return (*(c for c in super().checks() if c not in left_out), *code_size)
 
     def against(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> Iterator[Reason]:
-        reasons = super().against(edge, disabled)
-        if self.short_rows and folds_short_rows(edge, anywhere=True):
-            return (reason for reason in reasons if reason.code not in BY_PRICE)
-        return reasons
+        by_price: bool | None = None
+        for reason in super().against(edge, disabled):
+            if self.short_rows and reason.code in BY_PRICE:  # only then the price is asked for
+                by_price = folds_short_rows(edge, anywhere=True) if by_price is None else by_price
+                if by_price:
+                    continue
+            yield reason
 
     def likeness(self, edge: Edge) -> Hashable:
         known = super().likeness(edge)

@@ -304,10 +304,16 @@ def passes(region: Region, segment: Segment[Folding], walk: Walk, across: Sequen
             body += moved * (walk.shuffles / (walk.items * walk.rounds))
         meets = (walk.barriers, walk.shuffles, walk.trips) if folds else (0, 0, 0)
         level_walk = replace(
-            walk, wanted=[*wanted, *at], written=leaves_at(at), known=known, body=body, steps=min(1, len(folds))
-        )
-        level_walk = replace(
-            level_walk, barriers=meets[0], shuffles=meets[1], trips=meets[2], keeps=walk.keeps and level > 0
+            walk,
+            wanted=[*wanted, *at],
+            written=leaves_at(at),
+            known=known,
+            body=body,
+            steps=min(1, len(folds)),
+            barriers=meets[0],
+            shuffles=meets[1],
+            trips=meets[2],
+            keeps=walk.keeps and level > 0,
         )
         known |= frozenset(folds)
         if wanted or at:

@@ -127,16 +127,17 @@ def of_value(instruction: Instruction, *, rounds: bool = True) -> Work:
         return _RANDOM if spec is not None and spec.kind is OpKind.RANDOM else NOTHING
     if callable(spec.cuda.texts):
         return _of_elementwise(instruction, spec.cuda, rounds=rounds)
-    shapes = [operand.shape for operand in instruction.operands]
-    key = instruction.opcode, rounds, shape.type.name, *[s.type.name if s.is_array else "" for s in shapes]
+    types = [operand.shape.element_type for operand in instruction.operands]
+    key = instruction.opcode, rounds, shape.type.name, *[t.name if t is not None else "" for t in types]
     known = _KNOWN.get(key)
     if known is None or known[0] is not spec:
-        known = _KNOWN[key] = spec, _of_elementwise(instruction, spec.cuda, rounds=rounds)
-    return known[1] + inverted_again(instruction) * -1 if divides_by_constant(instruction) else known[1]
+        known = _KNOWN[key] = spec, _of_elementwise(instruction, spec.cuda, rounds=rounds), divides(instruction)
+    is_inverted = known[2] and divides_by_constant(instruction)
+    return known[1] + inverted_again(instruction) * -1 if is_inverted else known[1]
 
 
-_KNOWN: dict[Hashable, tuple[OpSpec, Work]] = {}
-"""Work by opcode and element types, for operations whose text depends on nothing else."""
+_KNOWN: dict[Hashable, tuple[OpSpec, Work, bool]] = {}
+"""Work by opcode and element types, for operations whose text depends on nothing else, and whether they divide."""
 
 
 def _of_elementwise(instruction: Instruction, how: Elementwise, *, rounds: bool) -> Work:

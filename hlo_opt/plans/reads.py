@@ -118,7 +118,7 @@ class Trace:
         names = names_in(index)
         for name in names:
             if name in self.walk.places:
-                loops |= variables_of(self.walk.places[name])
+                loops |= names_in((self.walk.places[name],))
             elif name in self.drawn:
                 loops |= self.varies_with(self.drawn[name][0])
             else:
@@ -218,7 +218,7 @@ def traced(walk: Walk, before: set[Key]) -> Trace:
         spec = find(instruction.opcode)
         if spec is not None and isinstance(spec.cuda, Elementwise):
             for operand in instruction.operands:
-                stack.append((operand, index if _sizes(operand) else (), share, may_miss))
+                stack.append((operand, index if operand.shape.dimensions or _sizes(operand) else (), share, may_miss))
             continue
         for number, operand in enumerate(instruction.operands):
             below, part, is_conditional = _below(trace, instruction, number, index)
@@ -310,7 +310,8 @@ def value_of(expression: Expression, env: Mapping[str, Numbers]) -> Numbers:
         case maps.Quotient(left=left, divisor=divisor):
             return value_of(left, env) // divisor
         case maps.Remainder(left=left, divisor=divisor):
-            return value_of(left, env) % divisor
+            value = value_of(left, env)
+            return value - value // divisor * divisor  # in half the time of NumPy's remainder
     return np.asarray(expression.low)
 
 
@@ -362,6 +363,8 @@ def lays_of(trace: Trace, accesses: Sequence[Access], block: int) -> list[Lay]:
     """The layouts of the reads, or of the writes, of a walk. Those of neighbours in one array are joined where that
     gives wider instructions: the first has the layout of all, the others move nothing."""
     lays = [lay_of(trace, access, block) for access in accesses]
+    if len({access.operand for access in accesses}) == len(accesses):  # as mostly
+        return lays
     groups: dict[tuple[object, ...], dict[int, int]] = {}
     for number, access in enumerate(accesses):
         if access.share == 1 and not (access.may_miss or access.again or access.tries):
@@ -402,9 +405,11 @@ def _look(trace: Trace, access: Access, block: int, beside: tuple[int, ...] = (0
     """The sample of an access, and of those at distances from it."""
     walk, varies, address = trace.walk, trace.varies_with(access.index), trace.address(access)
     loops = tuple([(name, size) for name, size in trace.loops.items() if name in varies])
-    sizes = zip(access.index, access.shape.dimensions, strict=True)
-    outside = tuple([e for e, size in sizes if access.may_miss and (e.low < 0 or e.high >= size)])
-    used, drawn = _drawn_for(trace, frozenset[str]().union(*map(variables_of, (address, *outside))))
+    outside: Index = ()
+    if access.may_miss:
+        sizes = zip(access.index, access.shape.dimensions, strict=True)
+        outside = tuple([e for e, size in sizes if e.low < 0 or e.high >= size])
+    used, drawn = _drawn_for(trace, names_in((address, *outside)))
     places = tuple([item for item in walk.places.items() if item[0] in used])
     # Names by order, and whole lines more or less, change nothing that a sample counts: what unrolled steps read is
     # sampled once.
@@ -413,7 +418,8 @@ def _look(trace: Trace, access: Access, block: int, beside: tuple[int, ...] = (0
         drawn = tuple([(f"{DRAWN}{n}", _renamed(at, names), size) for n, (_, at, size) in enumerate(drawn)])
         (address,), outside = _renamed((address,), names), _renamed(outside, names)
     base, offset = split_constant(address)
-    address = maps.add(base, maps.constant(offset % (8 * LINE // access.bits)))
+    if offset:
+        address = maps.add(base, maps.constant(offset % (8 * LINE // access.bits)))
     rounds = walk.rounds if ROUND in varies else 1
     frame = _Frame(walk.threads, max(1, block), rounds, walk.rounds, walk.items, places, loops, drawn)
     return _seen(frame, address, access.bits, outside, beside)
@@ -481,8 +487,19 @@ def _different(numbers: Numbers) -> Numbers:
         ascending = np.sort(numbers, axis=None)
         return ascending[np.append(True, ascending[1:] != ascending[:-1])]
     marked = np.zeros(high - low + 1, bool)
-    marked[numbers - low] = True
-    return np.flatnonzero(marked) + low
+    marked[numbers.ravel() - low] = True
+    return marked.nonzero()[0] + low
+
+
+def _blocks_of(places: Numbers, bits: int, size: int) -> Numbers:
+    """The numbers of the blocks of memory of `size` bytes that elements are in."""
+    return places // (8 * size // bits) if 8 * size % bits == 0 else places * bits // 8 // size
+
+
+@functools.lru_cache(maxsize=256)
+def _counted(start: int, count: int, axis: int) -> Numbers:
+    """As many numbers from the first on, along one of the axes threads, rounds, items and steps."""
+    return (start + np.arange(count)).reshape((1,) * axis + (-1,) + (1,) * (3 - axis))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -500,9 +517,9 @@ def _seen(
         counts[name] = min(size, max(1, _SAMPLED[2] // math.prod(counts.values())))
     steps = math.prod(counts.values())
     env: dict[str, Numbers] = {
-        THREAD: frame.threads // 2 // threads * threads + np.arange(threads).reshape(-1, 1, 1, 1),
-        ROUND: (frame.all_rounds - rounds) // 2 + np.arange(rounds).reshape(-1, 1, 1),
-        ITEM: np.arange(frame.items).reshape(-1, 1),
+        THREAD: _counted(frame.threads // 2 // threads * threads, threads, 0),
+        ROUND: _counted((frame.all_rounds - rounds) // 2, rounds, 1),
+        ITEM: _counted(0, frame.items, 2),
     }
     numbers = np.unravel_index(np.arange(steps), [counts[name] for name in loops]) if loops else ()
     env.update({n: (loops[n] - counts[n]) // 2 + number for n, number in zip(loops, numbers, strict=True)})
@@ -515,13 +532,13 @@ def _seen(
         every = np.stack([address + distance for distance in beside], axis=3)
         address = np.sort(every.reshape(*address.shape[:2], -1, address.shape[3]), axis=2)
     places = _different(address)
-    sector = places * bits // 8 // SECTOR
+    sector = _blocks_of(places, bits, SECTOR)
     sectors = 1 + int(np.count_nonzero(sector[1:] != sector[:-1]))
     scale = frame.threads / threads * math.prod(loops.values()) / steps * (frame.rounds / rounds)
     apart = any(_misses_apart(expression, env) for expression in outside)
     together = 1 if apart or address.shape[2] == 1 else _together(address, bits)
-    is_shared = address.shape[2] > 1 and bool((address == address[:, :, :1]).all())
-    lanes = address[:32, 0, 0, 0] * bits // 8 // LINE
+    is_shared = address.shape[2] > 1 and _is_shared(address[:1, :1]) and _is_shared(address)
+    lanes = _blocks_of(address[:32, 0, 0, 0], bits, LINE)
     return _Seen(
         len(places),
         sectors,
@@ -541,17 +558,28 @@ def _misses_apart(expression: Expression, env: Mapping[str, Numbers]) -> bool:
     return bool((at != at[:, :, :1]).any())
 
 
+def _is_shared(address: Numbers) -> bool:
+    """Whether all items of a thread access the same element."""
+    return bool((address == address[:, :, :1]).all())
+
+
 def _together(address: Numbers, bits: int) -> int:
     """The number of neighbouring items that one instruction moves: they are a thread's items, or equal parts of
     them."""
     items, moved = address.shape[2], min(address.shape[2], max(1, WIDEST_BITS // bits))
-    near = address[:, :, 1:] - address[:, :, :-1] == 1
-    while moved > 1:
-        inside = near if moved == items else near[:, :, [n for n in range(items - 1) if (n + 1) % moved]]
-        if items % moved == 0 and bool(inside.all()) and not bool((address[:, :, ::moved] % moved).any()):
-            break
+    first = address[:1, :1]  # asked first: most that differ anywhere differ there
+    while moved > 1 and not (items % moved == 0 and _is_moved(first, moved) and _is_moved(address, moved)):
         moved //= 2
     return moved
+
+
+def _is_moved(address: Numbers, count: int) -> bool:
+    """Whether one instruction may move that many items: they are neighbours, and begin at a multiple of the count."""
+    threads, rounds, items, steps = address.shape
+    parts = address.reshape(threads, rounds, items // count, count, steps)
+    if (parts[:, :, :, 0] % count).any():
+        return False
+    return bool((parts[:, :, :, 1:] - parts[:, :, :, :-1] == 1).all())
 
 
 def _advance(address: Numbers, bits: int) -> int:

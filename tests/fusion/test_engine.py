@@ -229,7 +229,9 @@ def test_a_name_goes_with_a_copy():
 
 
 def refusing(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> None:
-    monkeypatch.setattr(type(engine.state), "kind_of", lambda state, fusion: plan_refused(engine.edge(fusion, fusion)))
+    monkeypatch.setattr(
+        type(engine.state), "kind_of", lambda state, fusion, **how: plan_refused(engine.edge(fusion, fusion))
+    )
 
 
 def test_a_kernel_without_a_plan_is_taken_apart(monkeypatch: pytest.MonkeyPatch):

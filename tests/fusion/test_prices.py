@@ -49,6 +49,18 @@ def call(name: str, n: int = 1024, t: str = "f32") -> Instruction:
     return named(module_of(f"p = {matrix} parameter(0)", CALLS[name].format(m=matrix, t=t, n=n)), "r")
 
 
+def test_two_launches_take_longer_than_one_and_a_launch():
+    module = module_of(f"p = {WIDE} parameter(0)", f"a = {WIDE} negate(p)", f"r = {WIDE} exponential(a)")
+    a, r = named(module, "a"), named(module, "r")
+    prices = state_of(module).prices
+    alone, launch = prices.of(a).us, state_of(module).target.kernel_launch_us
+    assert prices.takes_longer(a, r, alone + launch / 2)
+    assert len(prices._plans.known.prices) == 1  # the second kernel's price was not needed
+    apart = prices.apart(a, r)
+    assert prices.takes_longer(a, r, apart) and not prices.takes_longer(a, r, apart, strictly=True)
+    assert not prices.takes_longer(a, r, apart * 1.001)
+
+
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("n", [4, 1024, 16384])
 @pytest.mark.parametrize("device", ["p100", "a6000", "h100_sxm", "b200"])

@@ -436,6 +436,10 @@ def test_the_plan_of_a_fusion_that_was_made(monkeypatch: pytest.MonkeyPatch):
     state = state_of(module)
     found = [state.kind_of(named(module, name)) for name in ("f", "f", "g")]
     assert found == ["row-reduction", "row-reduction", "loop"] and len(state.known.plans) == 2
+    again = state_of(module)
+    assert [again.kind_of(named(module, name), with_folds=True) for name in ("f", "g")] == ["row-reduction", ""]
+    made = ["summary" in vars(sketch) for sketch in again.known.plans.values()]
+    assert made == [True, False]  # whether there is a plan is known without making it
     refusal = Reason.of("FUS303", elements=2, limit=1)
     monkeypatch.setattr(states.Grouping, "sketch_of", lambda *rest: None)
     monkeypatch.setattr(states, "sketch_of", lambda *rest: refusal)

@@ -10,8 +10,10 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.fusion.engine import Engine
+from hlo_opt.fusion.legality import Edge
 from hlo_opt.fusion.prices import Prices
 from hlo_opt.ir import Instruction, Module
+from hlo_opt.passes import fusion_merger
 from hlo_opt.passes.fusion_merger import KEPT_SHARE, FusionMerger
 from hlo_opt.plans.price import FREE, Price
 
@@ -328,3 +330,20 @@ def test_a_loop_folds_short_rows_where_that_takes_less_time(terms: int, option: 
     assert sum(i.opcode in ("fusion", "reduce") for i in made.entry.instructions) == kernels
     refused = {r.code for d in decisions if not d.fused for r in d.reasons}
     assert (refused == set()) if kernels == 1 else ({"FUS402", "FUS404"} <= refused)
+
+
+def test_what_short_rows_take_is_asked_only_where_it_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def folds(edge: Edge, *, anywhere: bool) -> bool:
+        asked.append(edge.producer.name)
+        return anywhere
+
+    monkeypatch.setattr(fusion_merger, "folds_short_rows", folds)
+    merger = FusionMerger(short_rows=True)
+    engine, of = read(*THREE)
+    assert merger.takes(engine, of["f"], of["a"]) and asked == []
+    module = hlo_opt.parse(last_sums(8))
+    engine, of = engine_of(module)
+    assert merger.takes(engine, of["s"], of["b"]) and asked == ["s"]
+    assert not FusionMerger().takes(engine, of["s"], of["b"]) and asked == ["s"]

@@ -68,6 +68,16 @@ class _Role(Enum):
     """The value exists elsewhere, and is looked through."""
 
 
+_COMMUTATIVE, _CONSTANT, _BITCAST, _OPAQUE, _ELSEWHERE = (
+    _Role.COMMUTATIVE,
+    _Role.CONSTANT,
+    _Role.BITCAST,
+    _Role.OPAQUE,
+    _Role.ELSEWHERE,
+)
+"""As globals: Python 3.11 takes ten times as long to look up a member in its class."""
+
+
 def _role(instruction: Instruction) -> _Role:
     opcode = instruction.opcode
     is_part = tuple_elements(instruction) is not None or tuple_index(instruction) is not None
@@ -272,7 +282,7 @@ def all_differ(computation: Computation) -> bool:
         role = roles.get(i.opcode)
         if role is None:
             role = roles[i.opcode] = _role(i)
-        if role is _Role.ELSEWHERE or i.opcode in APPLIED or i.control_predecessors:
+        if role is _ELSEWHERE or i.opcode in APPLIED or i.control_predecessors:
             return False
         literal = None if i.literal is None else literal_key(i.literal)
         key = (i.opcode, i.shape.element_type, i.shape.dimensions, literal, *sorted(map(id, i.operands)))
@@ -329,10 +339,10 @@ class Numbering:
             if role is None:
                 role = roles[opcode] = _role(instruction)
             value: Value | None = None
-            if role is _Role.ELSEWHERE:
+            if role is _ELSEWHERE:
                 if argument_values is not None and instruction.parameter_number is not None:
                     value = argument_values[instruction.parameter_number]
-            elif role is not _Role.OPAQUE:
+            elif role is not _OPAQUE:
                 value = self._computed(instruction, role, operands)
             if value is None:
                 inlined = opcode in APPLIED and is_looked_through(instruction)
@@ -371,14 +381,14 @@ class Numbering:
         if bare is None:
             bare = table.bare.number(shape)
         key_operands: tuple[object, ...] = operands
-        if role is _Role.COMMUTATIVE:
+        if role is _COMMUTATIVE:
             one, other = operands
             assert isinstance(one, int) and isinstance(other, int)
             key_operands = (min(one, other), max(one, other))
-        elif role is _Role.CONSTANT:
+        elif role is _CONSTANT:
             assert i.literal is not None
             key_operands = (table.literals.number(i.literal),)
-        elif role is _Role.BITCAST:
+        elif role is _BITCAST:
             key_operands = (*[table.laid_out.number(s) for s in (shape, *[o.shape for o in i.operands])], *operands)
         attributes: list[tuple[str, str]] = []
         for name, attribute in i.attributes.items():
