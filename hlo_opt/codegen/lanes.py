@@ -155,7 +155,7 @@ def _of_blocks(kernel: Kernel) -> str:
     loops = as_loops(replace(kernel, tree=replace(kernel.tree, body=tuple(body))))
     assert loops is not None
     texts, parts = [loops], []
-    for number, (segment, alone) in enumerate(apart):
+    for number, (_, alone) in enumerate(apart):
         text, part = _part(alone, _segments(alone)[0], f"{_inner(kernel)}_{number}")
         texts.append(text)
         parts.append(part)

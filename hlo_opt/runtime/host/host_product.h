@@ -408,8 +408,8 @@ HLO_APART static void multiply_sums(const Product* p) {
     }
 }
 
-// the factors the other way round, what were rows are columns, where that leaves few rows or rows of the result that lie
-// one after another. What has been turned is not turned again
+// the factors the other way round, what were rows are columns, where that leaves few rows, or rows of the result that
+// lie one after another. What has been turned is not turned again
 static inline bool turn(Product* p) {
   const Product q = *p;
   const bool has_few = q.columns <= few_rows || q.rows <= few_rows;
