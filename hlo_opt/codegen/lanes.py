@@ -97,8 +97,11 @@ def _tables(kernel: Kernel) -> Iterator[str]:
 @lru_cache(maxsize=1024)
 def as_loops(kernel: Kernel) -> str | None:
     """A function of a whole block for a kernel whose threads meet; None where only fibres will do."""
-    if kernel.launch.cluster > 1:
-        return None
+    return None if kernel.launch.cluster > 1 else _loops_of(kernel, kernel.tree.body)
+
+
+def _loops_of(kernel: Kernel, body: Sequence[Statement]) -> str | None:
+    """As `as_loops`, of some of a kernel's statements."""
     counts = only_counts(kernel)
     grid = kernel.launch.grid if kernel.launch.cooperative else 0
     alone = "const bool hlo_alone, " if counts else ""
@@ -108,7 +111,7 @@ def as_loops(kernel: Kernel) -> str | None:
     chosen = [f"{t.kind}* const {t.name.text} = hlo_alone ? {t.name.text}_own : {t.name.text}_all;" for t in kept]
     return block_function(
         signature,
-        kernel.tree.body,
+        body,
         kernel.launch.block,
         simd=counts or bool(grid) or not is_ordered(kernel),
         counts=counts,
@@ -152,7 +155,7 @@ def _of_blocks(kernel: Kernel) -> str:
         return _of_threads(kernel) if loops is None else f"{loops}{_block_launcher(kernel)}"
     own = {id(segment) for segment, _ in apart}
     body = [s for s in kernel.tree.body if id(s) not in own]
-    loops = as_loops(replace(kernel, tree=replace(kernel.tree, body=tuple(body))))
+    loops = _loops_of(kernel, body)
     assert loops is not None
     texts, parts = [loops], []
     for number, (_, alone) in enumerate(apart):
