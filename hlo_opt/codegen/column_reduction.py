@@ -21,6 +21,7 @@ from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, divide, modulo, multiply
 from hlo_opt.ops.code import NOTHING, Code, FirstRound, Name, both, cell, code, of
+from hlo_opt.ops.reduction.beside import folds_beside
 from hlo_opt.plans.column_reduction import Columns
 from hlo_opt.plans.folding import Space, operand_index, root_index
 from hlo_opt.plans.plan import Plan, Segment
@@ -127,6 +128,10 @@ def _pass(builder: Builder, place: _Place, columns: Sequence[Sequence[Fold]], st
     start = place.way
     if place.part is not None:
         start = builder.declare("start", add(multiply(place.part, place.ways), place.way))
+    for kept, folds in zip(place.kept, columns, strict=True):
+        elements = [(o, operand_index(fold.reduce, kept, reduced)) for fold in folds for o in fold.operands]
+        for needed, at in folds_beside(elements, {reduced.name}):
+            builder.value(needed, at)
     with builder.walk(kind, reduced, start, size, stride):
         values = []  # read all before folding the first, so that loads can be combined
         for kept, folds in zip(place.kept, columns, strict=True):

@@ -9,7 +9,7 @@ makes loops of what is between.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib import resources
 
@@ -18,7 +18,7 @@ from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.lanes_blocks import block_function
 from hlo_opt.codegen.lanes_chunks import Chunks, chunks_of
 from hlo_opt.codegen.lanes_text import ThreadText
-from hlo_opt.codegen.threads import is_ordered, leaves, only_counts, threads_meet
+from hlo_opt.codegen.threads import is_ordered, leaves, meets, only_counts, threads_meet
 from hlo_opt.codegen.tree import (
     Aligned,
     Kept,
@@ -26,8 +26,11 @@ from hlo_opt.codegen.tree import (
     Note,
     Segment,
     Statement,
+    codes_of,
+    names_in,
     walk,
 )
+from hlo_opt.ops.code import Cell
 
 
 def launcher_name(kernel: Kernel) -> str:
@@ -66,8 +69,7 @@ def lanes_unit(kernels: Sequence[Kernel]) -> str:
     if any(map(_merges, kernels)):
         parts.append(shim("host_sorts.h"))
     for number, kernel in enumerate(kernels):
-        loops = as_loops(kernel) if threads_meet(kernel) else None
-        function = _of_threads(kernel) if loops is None else f"{loops}{_block_launcher(kernel)}"
+        function = _of_threads(kernel) if not threads_meet(kernel) else _of_blocks(kernel)
         parts.append(f"\nnamespace kernel_{number} {{\n{helpers(kernel.tree)}{''.join(_tables(kernel))}{function}}}\n")
     return "".join(parts)
 
@@ -95,8 +97,11 @@ def _tables(kernel: Kernel) -> Iterator[str]:
 @lru_cache(maxsize=1024)
 def as_loops(kernel: Kernel) -> str | None:
     """A function of a whole block for a kernel whose threads meet; None where only fibres will do."""
-    if kernel.launch.cluster > 1:
-        return None
+    return None if kernel.launch.cluster > 1 else _loops_of(kernel, kernel.tree.body)
+
+
+def _loops_of(kernel: Kernel, body: Sequence[Statement]) -> str | None:
+    """As `as_loops`, of some of a kernel's statements."""
     counts = only_counts(kernel)
     grid = kernel.launch.grid if kernel.launch.cooperative else 0
     alone = "const bool hlo_alone, " if counts else ""
@@ -106,7 +111,7 @@ def as_loops(kernel: Kernel) -> str | None:
     chosen = [f"{t.kind}* const {t.name.text} = hlo_alone ? {t.name.text}_own : {t.name.text}_all;" for t in kept]
     return block_function(
         signature,
-        kernel.tree.body,
+        body,
         kernel.launch.block,
         simd=counts or bool(grid) or not is_ordered(kernel),
         counts=counts,
@@ -142,14 +147,58 @@ def _head(kernel: Kernel) -> tuple[str, str, str]:
     return signature, pointers, ", ".join(f"p{k}" for k in range(len(kinds)))
 
 
+def _of_blocks(kernel: Kernel) -> str:
+    """A function for a whole block, those of segments whose threads do not meet, and the launcher."""
+    apart = _apart(kernel)
+    if not apart:
+        loops = as_loops(kernel)
+        return _of_threads(kernel) if loops is None else f"{loops}{_block_launcher(kernel)}"
+    own = {id(segment) for segment, _ in apart}
+    body = [s for s in kernel.tree.body if id(s) not in own]
+    loops = _loops_of(kernel, body)
+    assert loops is not None
+    texts, parts = [loops], []
+    for number, (_, alone) in enumerate(apart):
+        text, part = _part(alone, _segments(alone)[0], f"{_inner(kernel)}_{number}")
+        texts.append(text)
+        parts.append(part)
+    parts += [_Part(s.first, s.last, "", False) for s in body if isinstance(s, Segment)]
+    return "".join(texts) + _launcher(kernel, parts)
+
+
+def _apart(kernel: Kernel) -> list[tuple[Segment, Kernel]]:
+    """Segments whose threads neither meet nor share anything with other blocks, beside others whose threads do; each
+    with a kernel of it alone."""
+    body, tables = kernel.tree.body, kernel.tree.tables
+    before = [s for s in body if not isinstance(s, Segment)]
+    if kernel.in_order or kernel.launch.cooperative or _merges(kernel) or as_loops(kernel) is None or meets(before):
+        return []
+    kept = {table.name for table in tables if isinstance(table, Kept)}
+    rest = tuple(table for table in tables if not isinstance(table, Kept))
+    found = []
+    for segment in (s for s in body if isinstance(s, Segment)):
+        tree = replace(kernel.tree, body=(*before, segment), tables=rest)
+        alone = replace(kernel, tree=tree)
+        pieces = (piece for s in walk(segment.body) for c in codes_of(s) for piece in c.parts())
+        shares = any(isinstance(p, Cell) and p.array in kept for p in pieces) or kept & names_in(segment.body)
+        if not shares and not threads_meet(alone) and not is_ordered(alone):
+            found.append((segment, alone))
+    return found
+
+
+def _block_call(kernel: Kernel, names: str) -> str:
+    """The call of a function for a whole block."""
+    alone = f"first == 0 && last == {kernel.launch.grid}, " if only_counts(kernel) else ""
+    return f"{_inner(kernel)}({alone}hlo::Index{{(int)b, 0, 0}}, {names});"
+
+
 def _block_launcher(kernel: Kernel) -> str:
     """The launcher of a function for a whole block."""
     grid = kernel.launch.grid
     signature, pointers, names = _head(kernel)
     if kernel.launch.cooperative:  # which is not spread
         return f"{signature} {{\n{pointers}  {_inner(kernel)}({names});\n  return 0;\n}}\n"
-    alone = f"first == 0 && last == {grid}, " if only_counts(kernel) else ""
-    call = f"{_inner(kernel)}({alone}hlo::Index{{(int)b, 0, 0}}, {names});"
+    call = _block_call(kernel, names)
     result = "hlo::asked_for_failure()" if _merges(kernel) else "0"
     known = f"if (b < 0 || b >= {grid}) __builtin_unreachable();"
     loop = f"  for (long long b = first; b < last; ++b) {{\n    {known}\n    {call}\n  }}\n"
@@ -162,7 +211,7 @@ def _block_launcher(kernel: Kernel) -> str:
 @dataclass(frozen=True)
 class _Part:
     """Blocks of a launch from `first` up to `last`, and the function that a thread of them runs, or that a chunk of
-    their elements does."""
+    their elements does; "" where it is the kernel's own for a whole block."""
 
     first: int
     last: int
@@ -174,13 +223,15 @@ class _Part:
 def _of_threads(kernel: Kernel) -> str:
     """A function for each segment, and the launcher: vector code for all segments at once would compute each for every
     thread."""
-    texts, parts = [], []
-    for number, segment in enumerate(_segments(kernel)):
-        name = f"{_inner(kernel)}_{number}"
-        chunks = chunks_of(kernel, segment, name, _parameters(kernel))
-        texts.append(_function(kernel, segment, name) if chunks is None else chunks.text)
-        parts.append(_Part(segment.first, segment.last, name, leaves(segment.body), chunks))
-    return "".join(texts) + _launcher(kernel, parts)
+    parts = [_part(kernel, s, f"{_inner(kernel)}_{number}") for number, s in enumerate(_segments(kernel))]
+    return "".join(text for text, _ in parts) + _launcher(kernel, [part for _, part in parts])
+
+
+def _part(kernel: Kernel, segment: Segment, name: str) -> tuple[str, _Part]:
+    """The function of a segment, and what the launcher knows of it."""
+    chunks = chunks_of(kernel, segment, name, _parameters(kernel))
+    text = _function(kernel, segment, name) if chunks is None else chunks.text
+    return text, _Part(segment.first, segment.last, name, leaves(segment.body), chunks)
 
 
 def _segments(kernel: Kernel) -> list[Segment]:
@@ -215,6 +266,7 @@ def _launcher(kernel: Kernel, parts: Sequence[_Part]) -> str:
             begin = "first" if low == 0 else f"(first < {low} ? {low} : first)"
             known = f"if (b < {low} || b >= {high}) __builtin_unreachable();"
             inside = _threads(kernel, part, names) if part.chunks is None else _chunks(part, part.chunks, names, high)
+            inside = inside if part.function else f"    {_block_call(kernel, names)}\n"
             step = "++b" if part.chunks is None or part.chunks.blocks == 1 else f"b += {part.chunks.blocks}"
             loops.append(
                 f"  for (long long b = {begin}; b < (last < {high} ? last : {high}); {step}) "

@@ -381,7 +381,7 @@ class StretchText(ThreadText):
         declared = [*pure, *(s for s in walk(node.items) if isinstance(s, Let))]
         widths = {d for item in declared if item.expression is not None for d in divisors(item.expression)}
         folds = bool(kinds) or any(isinstance(item, For) for item in node.items)
-        if not folds and not widths and self.is_of_columns(node):
+        if not folds and not widths and self.is_of_columns(node) and not self.lane_digits(node, declared, node.threads):
             return node.threads
         divides = node.step is not None and node.step.vector is not None and any(map(_divides_others, declared))
         least = 4 if folds or divides or any(item.kind in _QUARTERS for item in declared) else 8
@@ -389,7 +389,21 @@ class StretchText(ThreadText):
         if node.step is not None and piece:  # a number of threads that share a row
             shared = math.gcd(piece, *_rows_of(node.step, declared))
             piece = shared if shared >= VECTOR else piece
-        return min((d for d in widths if d in (4, 8, 16) and d >= least), default=piece or WARP)
+        few = min((d for d in widths if d in (4, 8, 16) and d >= least), default=piece)
+        if few or (node.step is not None and node.step.vector is not None):
+            return few or WARP
+        return min((WARP, WARP // 2, WARP // 4), key=lambda lanes: self.lane_digits(node, declared, lanes))
+
+    def lane_digits(self, node: Stretch, declared: Sequence[Let], lanes: int) -> int:
+        """How many digits of indices differ among so many threads side by side: vectors of quotients are slow, and what
+        lies at them is gathered."""
+        groups = -(-node.threads // lanes)
+        thread = add(multiply(Variable(0, groups - 1, _GROUP), lanes), Variable(0, lanes - 1, _LANE))
+        expressions = [item.expression for item in declared if item.expression is not None]
+        if node.step is not None:
+            expressions.append(node.step.walk.start)
+        full = [substitute(substitute(e, self.full), {THREAD.text: thread}) for e in expressions]
+        return sum(_LANE in variables_of(digit) for e in full for digit in digits_in(e))
 
     def is_of_columns(self, node: Stretch) -> bool:
         """Whether all threads walk the same rows, each its own column: then all may go side by side."""
@@ -469,6 +483,10 @@ class StretchText(ThreadText):
         """What a variable is declared as. The thread's number is taken apart for its digits only."""
         if let.expression is not None and self.step is None and not digits_in(let.expression):
             return self.text(let.value)
+        if let.expression is not None and any(self.full.keys() & variables_of(d) for d in digits_in(let.expression)):
+            full = substitute(substitute(let.expression, self.full), self.values)
+            if not any({THREAD.text, _LANE} & variables_of(digit) for digit in digits_in(full)):
+                return self.text(inlined(full))
         return super().value(let)
 
     def name(self, text: str) -> str:

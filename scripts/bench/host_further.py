@@ -146,6 +146,49 @@ def blur(image: Array) -> Array:
     return jnp.round((rows[:, :-2] + 2 * rows[:, 1:-1] + rows[:, 2:]) / 4).astype(jnp.uint8)
 
 
+def weight_gradient(x: Array, w: Array, y: Array) -> tuple[Array, Array]:
+    """Gradients of a convolution by both of its operands, channels last."""
+
+    def convolved(x: Array, w: Array) -> Array:
+        return lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    return jax.vjp(convolved, x, w)[1](y)
+
+
+def focal_loss(x: Array, labels: Array) -> tuple[Array, Array]:
+    """With its gradient."""
+
+    def loss(x: Array) -> Array:
+        known = (jax.nn.log_softmax(x) * jax.nn.one_hot(labels, x.shape[1])).sum(1)
+        return -((1 - jnp.exp(known)) ** 2 * known).mean()
+
+    return jax.value_and_grad(loss)(x)
+
+
+def masked_mean(x: Array, m: Array) -> Array:
+    """Of the rows that a mask weighs."""
+    return (x * m[..., None]).sum(1) / jnp.maximum(m.sum(1), 1)[:, None]
+
+
+def outer_products(x: Array, y: Array) -> Array:
+    """Their mean."""
+    return (x[:, :, None] * y[:, None, :]).mean(0)
+
+
+def augmented(x: Array, flipped: Array, gain: Array, bias: Array) -> Array:
+    """Images cut, some turned around, brighter and darker."""
+    x = jnp.where(flipped[:, None, None, None], x[:, :, ::-1], x)[:, 8:-8, 8:-8]
+    y = x.astype(jnp.float32) * gain[:, None, None, None] + bias[:, None, None, None]
+    return jnp.clip(y, 0, 255).astype(jnp.uint8)
+
+
+def segment_softmax(x: Array, segments: Array) -> Array:
+    """Of numbers that belong to a thousand segments."""
+    most = jax.ops.segment_max(x, segments, 1000)
+    e = jnp.exp(x - most[segments])
+    return e / jax.ops.segment_sum(e, segments, 1000)[segments]
+
+
 FURTHER = [
     Case("add_tiny", lambda x, y: x + y, (f32(3, 5), f32(5))),
     Case("softmax_tiny", lambda x: jax.nn.softmax(x, -1), (f32(4, 10),)),
@@ -220,6 +263,12 @@ FURTHER = [
     Case("edges_reflected", lambda x: jnp.pad(x, ((0, 0), (3, 3), (3, 3)), mode="reflect"), (f32(16, 224, 224),)),
     Case("perceptron_f16", lambda x, w: jnp.tanh(x @ w), (f16(64, 256), f16(256, 256))),
     Case("blur_u8", blur, (u8(720, 1280),)),
+    Case("weight_gradient", weight_gradient, (f32(2, 28, 28, 16), f32(3, 3, 16, 32), f32(2, 28, 28, 32))),
+    Case("focal_loss", focal_loss, (f32(2000, 20), s32(2000, high=20))),
+    Case("masked_mean", masked_mean, (f32(64, 100, 48), f32(64, 100, low=0, high=1))),
+    Case("outer_products", outer_products, (f32(200, 48), f32(200, 64))),
+    Case("augmented_u8", augmented, (u8(16, 96, 96, 3), of("bool", 16), f32(16), f32(16))),
+    Case("segment_softmax", segment_softmax, (f32(30_000), s32(30_000, high=1000))),
     Case("large_sum", jnp.sum, (f32(1 << 24),)),
     Case("large_sort", jnp.sort, (s32(1 << 20, high=1 << 30),)),
     Case("large_product", lambda a, b: a @ b, (f32(1024, 1024), f32(1024, 1024))),

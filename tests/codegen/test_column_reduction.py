@@ -17,6 +17,7 @@ from hlo_opt.codegen.lanes import lanes_unit
 from hlo_opt.plans.column_reduction import space_of
 from hlo_opt.runtime.host.library import has_compiler
 from tests.codegen.conftest import Tool
+from tests.host_text import run_on_host
 from tests.small_modules import ARGMAX_STEP, H100
 
 FOLDS = """
@@ -374,3 +375,31 @@ def test_lanes_read_odd_columns_as_they_lie() -> None:
     x = np.random.default_rng(0).normal(size=(40, 777)).astype(np.float32)
     for got, want in zip(executable(x), hlo_opt.evaluate(hlo_opt.parse(text), [x]), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_folds_that_all_rows_share_are_computed_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean of a group, which is known in parts, in the sum of squares."""
+    body = """f {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}
+
+ENTRY e {
+  x = f32[500,64] parameter(0)
+  parts = f32[8,8] parameter(1)
+  z = f32[] constant(0)
+  mean = f32[8] reduce(parts, z), dimensions={1}, to_apply=f
+  groups = f32[500,8,8] reshape(x)
+  means = f32[500,8,8] broadcast(mean), dimensions={1}
+  d = f32[500,8,8] subtract(groups, means)
+  q = f32[500,8,8] multiply(d, d)
+  ROOT s = f32[8,8] reduce(q, z), dimensions={0}, to_apply=f
+}
+"""
+    generator = np.random.default_rng(0)
+    x, parts = (generator.standard_normal(shape).astype(np.float32) for shape in ((500, 64), (8, 8)))
+    found, text = run_on_host(body, x, parts, monkeypatch=monkeypatch)
+    wanted = ((x.reshape(500, 8, 8) - parts.sum(1)[None, :, None]) ** 2).sum(0)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+    assert 0 < text.index("in1[") < text.index("hlo_base0") < text.index("in0[")

@@ -17,6 +17,7 @@ from hlo_opt.ir.index_map import Condition, Variable, add, modulo, multiply
 from hlo_opt.ops.code import Code, Name, address, call, cell, code
 from hlo_opt.plans.plan import Launch
 from hlo_opt.runtime.host.library import HostLibrary, has_compiler
+from tests.host_text import run_on_host
 from tests.written_kernels import of_tree
 
 IN, OUT = Name("in0"), Name("out0")
@@ -176,3 +177,32 @@ ENTRY e {{
 }}
 """
     )
+
+
+def test_a_segment_without_meetings_runs_as_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a segment whose threads meet: as a part of that one, its lanes would divide and gather."""
+    body = """f {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+
+ENTRY e {
+  x = f32[6,900] parameter(0)
+  y = f32[40,20] parameter(1)
+  c = f32[40] parameter(2)
+  z = f32[] constant(0)
+  s = f32[6] reduce(x, z), dimensions={1}, to_apply=f
+  d = f32[40,20] broadcast(c), dimensions={0}
+  v = f32[40,20] multiply(y, d)
+  ROOT t = (f32[6], f32[40,20]) tuple(s, v)
+}
+"""
+    generator = np.random.default_rng(0)
+    x, y, c = (generator.standard_normal(shape).astype(np.float32) for shape in ((6, 900), (40, 20), 40))
+    (sums, scaled), text = run_on_host(body, x, y, c, monkeypatch=monkeypatch)
+    np.testing.assert_allclose(sums, x.sum(1), rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(scaled, y * c[:, None])
+    of_block, launcher = text.split("launch_", 1)
+    assert "long long row" in launcher
+    assert "out1[" not in of_block[: of_block.index("__global__")]

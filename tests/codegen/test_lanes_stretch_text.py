@@ -208,3 +208,29 @@ ENTRY e {{
     np.testing.assert_allclose(found, -(np.exp(sums) if after == "t" else sums), rtol=1e-4, atol=1e-5)
     loops = [part for part in written.split("for (long long hlo_first") if "handed0[0] =" in part]
     assert loops and all("fmodf" not in part and "expf" not in part for part in loops)
+
+
+@pytest.mark.parametrize(("columns", "beside"), [(48, 16), (64, 32), (24, 8)])
+def test_threads_side_by_side_have_the_same_digits(columns: int, beside: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns of which a warp has several rows, or of which several have the same factor."""
+    body = f"""f {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}}
+
+ENTRY e {{
+  x = f32[7,100,{columns}] parameter(0)
+  y = f32[7,100] parameter(1)
+  w = f32[7,100,{columns}] broadcast(y), dimensions={{0,1}}
+  p = f32[7,100,{columns}] multiply(x, w)
+  z = f32[] constant(0)
+  ROOT s = f32[7,{columns}] reduce(p, z), dimensions={{1}}, to_apply=f
+}}
+"""
+    generator = np.random.default_rng(0)
+    x, y = (generator.standard_normal(shape).astype(np.float32) for shape in ((7, 100, columns), (7, 100)))
+    found, text = run_on_host(body, x, y, monkeypatch=monkeypatch)
+    np.testing.assert_allclose(found, (x * y[..., None]).sum(1), rtol=1e-4, atol=1e-4)
+    loop = text[text.index("hlo_base0 +=") : text.index("in1[")]
+    assert f"hlo_first += {beside})" in loop and f"% {columns}" not in loop

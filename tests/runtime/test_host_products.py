@@ -18,6 +18,15 @@ LAST_BY_FIRST = "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2
 CASES = {
     "batch": ((3, 5, 7), (3, 7, 4), (3, 5, 4), LAST_BY_FIRST),
     "a large batch": ((70, 40, 33), (70, 33, 50), (70, 40, 50), LAST_BY_FIRST),
+    "small tiles of all heights": ((2, 23, 9), (2, 9, 35), (2, 23, 35), LAST_BY_FIRST),
+    "a tile that begins in the one before": ((2, 9, 5), (2, 5, 8), (2, 9, 8), LAST_BY_FIRST),
+    "the least products": ((9, 3, 3), (9, 3, 4), (9, 3, 4), LAST_BY_FIRST),
+    "short vectors": (
+        (7, 21, 19),
+        (7, 19),
+        (7, 21),
+        "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}",
+    ),
     "two batch dimensions": (
         (3, 2, 5, 7),
         (3, 2, 7, 4),

@@ -11,11 +11,23 @@ import math
 from contextlib import ExitStack
 
 from hlo_opt.ir import Computation, IndexMap, Instruction, Shape
-from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimensions, divide, modulo, multiply, variable
+from hlo_opt.ir.index_map import (
+    Condition,
+    Expression,
+    add,
+    constant,
+    dimensions,
+    divide,
+    modulo,
+    multiply,
+    variable,
+    variables_of,
+)
 from hlo_opt.ops import faces, omitted
 from hlo_opt.ops.code import Code
 from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.lowering import Index, KernelBuilder, guard, never
+from hlo_opt.ops.reduction.beside import folds_beside
 from hlo_opt.ops.reduction.reducers import is_wide, running_types
 from hlo_opt.ops.shapes import (
     applied,
@@ -114,6 +126,11 @@ def _finish(builder: KernelBuilder, instruction: Instruction, accumulators: list
 def lower_reduce(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code | list[Code]:
     half = len(instruction.operands) // 2
     index_map = index_reduce(instruction, 0)
+    if all(index_map.symbols):
+        counters = [variable(f"round{k}", size) for k, size in enumerate(index_map.symbols)]
+        elements = [(o, index_map.apply(index, counters)) for o in instruction.operands[:half]]
+        for fold, at in folds_beside(elements, {name for c in counters for name in variables_of(c)}):
+            builder.value(fold, at)
     accumulators = _start(builder, instruction)
     with ExitStack() as loops:
         position = [loops.enter_context(builder.loop(size)) for size in index_map.symbols]

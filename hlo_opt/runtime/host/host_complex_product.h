@@ -65,6 +65,7 @@ static bool multiply(Product* p, int processors) {
                   0,
                   0,
                   0};
+  Multiplier<T>::turn(&real);
   const bool fine = Multiplier<T>::multiply(&real, processors);
   if (fine && moves_result) copy_result(p, result);
   free(held);

@@ -51,29 +51,34 @@ static void copy_weights(const Convolution* c) {
     const float* from = c->weights + t % c->features * c->weights_feature;
     for (Word d = 0; d < c->count; ++d)
       from += (c->spatial[d].turned ? c->spatial[d].window - 1 - at[d] : at[d]) * c->spatial[d].weights;
-    for (Word j = 0; j < panel_columns(c); ++j) {
-      float* const to =
-          c->panels + j / tile_columns * tile_columns * count + (t - c->first_term) * tile_columns + j % tile_columns;
-      *to = j < c->columns ? from[j * c->weights_column] : 0;
+    for (Word j = 0; j < c->columns; j += tile_columns) {
+      float* const to = c->panels + j * count + (t - c->first_term) * tile_columns;
+      const Word here = c->columns - j < tile_columns ? c->columns - j : tile_columns;
+      if (here == tile_columns && c->weights_column == 1)
+        for (Word k = 0; k < tile_columns; ++k) to[k] = from[j + k];
+      else
+        for (Word k = 0; k < tile_columns; ++k) to[k] = k < here ? from[(j + k) * c->weights_column] : 0;
     }
   }
 }
 
-// as multiply_tile; the left rows lie one after another, `depth` apart
+// as multiply_tile, of so many vectors of columns; the left rows lie one after another, `depth` apart
+template <int vectors>
 static inline void multiply_windows(const float* left, const float* right, Word count, float* tile) {
-  Lanes sums[tile_rows][2] = {};
-  for (Word t = 0; t < count; ++t, right += tile_columns) {
-    const Lanes first = *(const Lanes*)right, second = *(const Lanes*)(right + lanes);
+  Lanes sums[tile_rows][vectors];
 #pragma GCC unroll 12
-    for (int r = 0; r < tile_rows; ++r) {
-      sums[r][0] += left[r * depth + t] * first;
-      sums[r][1] += left[r * depth + t] * second;
-    }
+  for (int r = 0; r < tile_rows; ++r)
+    for (int k = 0; k < vectors; ++k) sums[r][k] = Lanes{};
+  for (Word t = 0; t < count; ++t, right += tile_columns) {
+    Lanes there[vectors];
+    for (int k = 0; k < vectors; ++k) there[k] = *(const Lanes*)(right + k * lanes);
+#pragma GCC unroll 12
+    for (int r = 0; r < tile_rows; ++r)
+      for (int k = 0; k < vectors; ++k) sums[r][k] += left[r * depth + t] * there[k];
   }
-  for (int r = 0; r < tile_rows; ++r) {
-    *(Lanes*)(tile + r * tile_columns) = sums[r][0];
-    *(Lanes*)(tile + r * tile_columns + lanes) = sums[r][1];
-  }
+#pragma GCC unroll 12
+  for (int r = 0; r < tile_rows; ++r)
+    for (int k = 0; k < vectors; ++k) *(Lanes*)(tile + r * tile_columns + k * lanes) = sums[r][k];
 }
 
 // where the window of a row starts in the padded image, the row's batch, and where the row's results go
@@ -113,8 +118,9 @@ static inline void copy_window(const Convolution* c, const Row* row, float* to) 
     for (Word t = c->first_term; t < c->last_term; ++t) *to++ = from[c->table[t].offset];
     return;
   }
-  for (Word t = c->first_term; t < c->last_term;) {
-    const Word left = c->last_term - t, there = c->features - t % c->features, here = there < left ? there : left;
+  Word there = c->features - c->first_term % c->features;  // of the first place; others have all features
+  for (Word t = c->first_term; t < c->last_term; there = c->features) {
+    const Word left = c->last_term - t, here = there < left ? there : left;
     const Term* const term = c->table + t;
     bool exists = true;
     for (Word d = 0; !inside && d < c->count; ++d) {
@@ -193,8 +199,11 @@ static int convolve_tiles(void** argument, Word begin, Word end) {
     for (Word r = rows; r < tile_rows; ++r)
       for (Word t = 0; t < count; ++t) left[r * depth + t] = 0;
     for (Word j = 0; j < c->columns; j += tile_columns) {
-      multiply_windows(left, c->panels + j * count, count, tile);
       const Word columns = c->columns - j < tile_columns ? c->columns - j : tile_columns;
+      if (columns <= lanes)
+        multiply_windows<1>(left, c->panels + j * count, count, tile);
+      else
+        multiply_windows<2>(left, c->panels + j * count, count, tile);
       for (Word r = 0; r < rows; ++r) {
         const float* const sums = tile + r * tile_columns;
         if (columns == tile_columns && c->result_column == 1) {
@@ -208,6 +217,60 @@ static int convolve_tiles(void** argument, Word begin, Word end) {
           }
         }
       }
+    }
+  }
+  return 0;
+}
+
+// the terms at hand of the windows of neighbouring images, whose elements lie beside each other, term after term
+template <int height>
+static inline void copy_beside(const Convolution* c, const Row* row, Word images, float* to) {
+  const bool inside = lies_inside(c, row);
+  const float* from = row->batch;
+  for (Word d = 0; d < c->count; ++d) from += row->first[d] * c->spatial[d].image;
+  Word there = c->features - c->first_term % c->features;  // of the first place; others have all features
+  for (Word t = c->first_term; t < c->last_term; there = c->features) {
+    bool exists = true;
+    for (Word d = 0; !inside && d < c->count; ++d) {
+      const Word place = row->first[d] + c->table[t].place[d];
+      exists &= place >= 0 && place < c->spatial[d].size;
+    }
+    for (const Word end = t + there < c->last_term ? t + there : c->last_term; t < end; ++t, to += height) {
+      const float* const first = from + c->table[t].offset;
+      if (exists && images == height)
+        for (int r = 0; r < height; ++r) to[r] = first[r];
+      else
+        for (int r = 0; r < height; ++r) to[r] = exists && r < images ? first[r] : 0;
+    }
+  }
+}
+
+// whether as many neighbouring images as a tile has rows lie beside each other: gradients of weights, whose images are
+// the features
+static inline bool lies_beside(const Convolution* c) {
+  return c->table && c->image_batch == 1 && c->image_feature != 1 && 2 * c->batch > tile_rows;
+}
+
+// tiles of neighbouring images, so many at most, from `begin` up to `end`, place after place; the face of a kernel's
+// launcher
+template <int height> static int convolve_beside(void** argument, Word begin, Word end) {
+  const Convolution* const c = (const Convolution*)argument;
+  const Word count = c->last_term - c->first_term, tiles = (c->batch + height - 1) / height;
+  alignas(64) float left[height * depth], tile[height * tile_columns];
+  for (Word b = begin; b < end; ++b) {
+    const Word image = b % tiles * height, images = c->batch - image < height ? c->batch - image : height;
+    Row row = row_of(c, b / tiles);  // of the first image
+    row.batch += image;
+    row.result += image * c->result_batch;
+    copy_beside<height>(c, &row, images, left);
+    for (Word j = 0; j < c->columns; j += tile_columns) {
+      const Word columns = c->columns - j < tile_columns ? c->columns - j : tile_columns;
+      Floats::multiply_tile<height, 2>(left, 1, height, c->panels + j * count, tile_columns, count, tile);
+      for (Word r = 0; r < images; ++r)
+        for (Word k = 0; k < columns; ++k) {
+          float* const to = row.result + r * c->result_batch + (j + k) * c->result_column;
+          *to = c->first_term ? *to + tile[r * tile_columns + k] : tile[r * tile_columns + k];
+        }
     }
   }
   return 0;
@@ -296,7 +359,14 @@ static bool convolve(Convolution* c, int processors) {
   for (c->first_term = 0; c->first_term < c->terms; c->first_term += depth) {
     c->last_term = c->first_term + depth < c->terms ? c->first_term + depth : c->terms;
     copy_weights(c);
-    launch(convolve_tiles, (void**)c, tiles, work * (c->last_term - c->first_term) > 1 << 20 ? processors : 1);
+    const int wanted = work * (c->last_term - c->first_term) > 1 << 20 ? processors : 1;
+    const Word places = c->rows / c->batch, low = 2 * Floats::third;
+    if (lies_beside(c) && (c->batch <= low || (c->batch % tile_rows && c->batch % low == 0)))
+      launch(convolve_beside<2 * Floats::third>, (void**)c, places * ((c->batch + low - 1) / low), wanted);
+    else if (lies_beside(c))
+      launch(convolve_beside<tile_rows>, (void**)c, places * ((c->batch + tile_rows - 1) / tile_rows), wanted);
+    else
+      launch(convolve_tiles, (void**)c, tiles, wanted);
   }
   free(c->table);
   free(c->panels);
