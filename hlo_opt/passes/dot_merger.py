@@ -109,13 +109,13 @@ def _levels(computation: Computation) -> dict[Instruction, int]:
 
 
 def _is_plain(i: Instruction) -> bool:
-    """Whether it is a product of two different arrays of known sizes, and nothing else."""
+    """Whether it is a product of two arrays of known sizes, and nothing else."""
     if i.opcode != "dot" or len(i.operands) != 2 or i.control_predecessors or not i.shape.element_count:
         return False
     if not i.attributes.keys() <= {*_MEANING, *_ASKED, "metadata", "frontend_attributes"}:
         return False
     shapes = [i.shape, *(o.shape for o in i.operands)]
-    return i.operands[0] is not i.operands[1] and not any(any(s.dynamic) for s in shapes)
+    return not any(any(s.dynamic) for s in shapes)
 
 
 def _alike(dots: Sequence[Instruction], likeness: Callable[[Instruction], Hashable]) -> list[list[Instruction]]:

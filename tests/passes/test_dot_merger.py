@@ -53,6 +53,8 @@ TURNED = products(
     "a [64,48]{0,1} x:[16,64] w:[16,48] lhs_contracting_dims={0}, rhs_contracting_dims={0}",
     "b [64,48]{0,1} y:[16,64] v:[16,48] lhs_contracting_dims={0}, rhs_contracting_dims={0}",
 )
+GRAM = "lhs_contracting_dims={1}, rhs_contracting_dims={1}"
+SQUARES = products(f"a [48,48] x:[48,64] x {GRAM}", f"b [48,48] x y:[48,64] {GRAM}")
 HEADS = "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}"
 BATCHES = products(f"a [3,16,32] x:[3,16,64] w:[3,32,64] {HEADS}", f"b [3,16,24] x:[3,16,64] v:[3,24,64] {HEADS}")
 
@@ -65,8 +67,9 @@ BATCHES = products(f"a [3,16,32] x:[3,16,64] w:[3,32,64] {HEADS}", f"b [3,16,24]
         (EQUAL, "(2, 16, 64)"),
         (TURNED, "(2, 64, 48)"),
         (BATCHES, "(3, 16, 56)"),
+        (SQUARES, "(48, 96)"),
     ],
-    ids=["weights", "rows", "equal", "turned", "batches"],
+    ids=["weights", "rows", "equal", "turned", "batches", "squares"],
 )
 @pytest.mark.parametrize("kind", ["f32", "bf16"])
 def test_products_become_one(text: str, wanted: str, kind: str) -> None:
