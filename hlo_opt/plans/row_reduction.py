@@ -262,9 +262,7 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
     is_flat = _is_flat(folded) and all(leaf.type.per_byte == 1 for leaf in along if leaf.is_array)
     element_bytes = min(widths, default=max(own))
     fills = most(rows) * most(columns) >= target.resident_threads * AHEAD * MOST_NEIGHBOURS
-    part = Rows(
-        rows, columns, folded.levels, folded.roots, element_bytes, 1, is_flat, in_pairs, is_read_once and fills
-    )
+    part = Rows(rows, columns, folded.levels, folded.roots, element_bytes, 1, is_flat, in_pairs, is_read_once and fills)
     if is_read_once and part.threads >= WARP:  # the first warp of the last block combines the parts
         part = replace(part, parts=row_parts(region, part, target.core_count))
     if target.compute_capability >= CLUSTERS_FROM and not target.in_lanes:
