@@ -8,6 +8,9 @@ from hlo_opt.ops.spec import OpKind, find
 
 WORTH = 0.85
 """The most that one kernel may take, relative to a library's product and the kernel beside it."""
+WORTH_ALONE = 0.7
+"""The same for our kernel of a product by itself, which saves no kernel beside it: on an H200, kernels of small
+products took up to half as long again as their prices say."""
 
 
 def is_beside_product(edge: Edge) -> bool:

@@ -64,10 +64,10 @@ class DotStrengthReduction(RewritingPass):
         for i in products:
             if self._is_small(i) and _pays(i, module, context.options.target):
                 yield partial(_write_out, i)
-            elif (side := _matrix(i)) is not None:
-                is_shared = reads[i.operands[side]] > 1
-                if _sum_pays(i, side, is_shared, module, context.options.target):
-                    yield partial(_write_as_sum, i, side)
+            elif (side := _matrix(i)) is not None and _sum_pays(
+                i, side, reads[i.operands[side]], module, context.options.target
+            ):
+                yield partial(_write_as_sum, i, side)
 
     def _is_small(self, i: Instruction) -> bool:
         numbers, left = DotDimensions.of(i), i.operands[0].shape
@@ -133,9 +133,10 @@ def _is_beside(matrix: Instruction) -> bool:
     return matrix.is_root or any(len(value.users) > 1 for value in (matrix, *arrays))
 
 
-def _sum_pays(dot: Instruction, side: int, is_shared: bool, module: Module, target: DeviceTarget) -> bool:
-    """Whether a kernel that multiplies and reduces is clearly quicker than the product; or takes no longer, where other
-    products read the matrix, too, or where the kernel that computes the matrix can do this, and need not read it."""
+def _sum_pays(dot: Instruction, side: int, readers: int, module: Module, target: DeviceTarget) -> bool:
+    """Whether a kernel that multiplies and reduces is clearly quicker than the product; or takes no longer, where the
+    kernel that computes the matrix can do this, and need not read it, or where several products (`readers`) read the
+    matrix, and one kernel may read it for all."""
     if target.in_lanes:
         return False  # a processor's routine knows its caches
     product, is_beside = plan(region_of(module, dot), target), _is_beside(dot.operands[side])
@@ -149,9 +150,10 @@ def _sum_pays(dot: Instruction, side: int, is_shared: bool, module: Module, targ
         return False
     matrix, us = dot.operands[side], price(kernel, target).us
     limit = price(product, target).us if isinstance(product, Plan) else price_of_call(dot, target).us
+    read_us = matrix.shape.byte_size * 1e6 / target.memory_bandwidth
     if is_beside:
-        return us - matrix.shape.byte_size * 1e6 / target.memory_bandwidth < limit
-    return us < limit * (1.0 if is_shared else CLEARLY)
+        return us - read_us < limit
+    return us - read_us * (1 - 1 / readers) < limit * (1.0 if readers > 1 else CLEARLY)
 
 
 def _sum(writer: Writer, dot: Instruction, operands: Sequence[Instruction], side: int) -> Instruction:
@@ -159,17 +161,19 @@ def _sum(writer: Writer, dot: Instruction, operands: Sequence[Instruction], side
     numbers, kind = DotDimensions.of(dot), sum_type(dot.shape.type)
     shared, gone = (numbers.lhs_batch, numbers.rhs_batch), (numbers.lhs_contracting, numbers.rhs_contracting)
     matrix, vector = (writer.convert(operands[k], kind) for k in (side, 1 - side))
-    place = dict(zip((*shared[1 - side], *gone[1 - side]), (*shared[side], *gone[side]), strict=True))
+    rest = [d for d in range(matrix.shape.rank) if d not in gone[side]]
+    places, matrix = _together(writer, matrix, rest, gone[side])
+    there = [places[d] for d in (*shared[side], *gone[side])]
+    place = dict(zip((*shared[1 - side], *gone[1 - side]), there, strict=True))
     kept = [d for d in range(vector.shape.rank) if d in place]
     thin = writer.reshape(vector, array(kind, *(vector.shape.dimensions[d] for d in kept)))
     wide = _laid(writer, thin, [place[d] for d in kept], matrix)
     terms = writer.emit("multiply", matrix.shape, matrix, wide)
-    rest = [d for d in range(matrix.shape.rank) if d not in gone[side]]
     attributes: dict[str, Attribute | Called] = {
-        "dimensions": Attribute.of(tuple(sorted(gone[side]))),
+        "dimensions": Attribute.of(tuple(sorted(places[d] for d in gone[side]))),
         "to_apply": Called(scalar_reducer(writer.computation, "add", array(kind))),
     }
-    shape = array(kind, *(matrix.shape.dimensions[d] for d in rest))
+    shape = array(kind, *(operands[side].shape.dimensions[d] for d in rest))
     total = edit.create(writer.computation, "sum", "reduce", shape, (terms, writer.scalar(kind, 0)), attributes)
     order = [rest.index(d) for d in shared[side]]
     order += [k for k in range(len(rest)) if k not in order]
@@ -177,6 +181,18 @@ def _sum(writer: Writer, dot: Instruction, operands: Sequence[Instruction], side
         turned = array(kind, *(shape.dimensions[d] for d in order))
         total = writer.emit("transpose", turned, total, dimensions=tuple(order))
     return writer.convert(writer.reshape(total, array(kind, *dot.shape.dimensions)), dot.shape.type)
+
+
+def _together(
+    writer: Writer, matrix: Instruction, rest: Sequence[int], gone: Sequence[int]
+) -> tuple[dict[int, int], Instruction]:
+    """A matrix whose contracted dimensions (`gone`) are neighbours, and the new places of its dimensions: if they lie
+    apart, they move to the end, for a kernel folds neighbours as a row."""
+    axes = [*rest, *sorted(gone)]
+    if max(gone, default=0) - min(gone, default=0) < len(gone):
+        return {d: d for d in axes}, matrix
+    turned = array(matrix.shape.type, *(matrix.shape.dimensions[d] for d in axes))
+    return {d: k for k, d in enumerate(axes)}, writer.emit("transpose", turned, matrix, dimensions=tuple(axes))
 
 
 def _laid(writer: Writer, vector: Instruction, places: Sequence[int], matrix: Instruction) -> Instruction:

@@ -18,15 +18,11 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.in_place import in_place_conflict
 from hlo_opt.fusion.legality import Edge, can_be_planned
-from hlo_opt.fusion.products import WORTH, is_beside_product
+from hlo_opt.fusion.products import WORTH, WORTH_ALONE, is_beside_product
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
-from hlo_opt.ops.calls.call import call_of
-from hlo_opt.ops.calls.strided import product_of
 from hlo_opt.ops.sets import is_product, launches
 from hlo_opt.passes.base import FusionPass
-from hlo_opt.plans import Plan, plan, region_of
-from hlo_opt.plans.price import price
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class _ProductChoices:
 @dataclass(frozen=True)
 class ProductFusion(FusionPass):
     """Move products into the kernels after them, and what makes their operands into them, where these are the only
-    users. A product for which a library needs several calls becomes a kernel by itself, where that takes less time."""
+    users. A product becomes a kernel by itself where that takes less time than a library's."""
 
     name: ClassVar[str] = "product-fusion"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
@@ -92,15 +88,12 @@ class ProductFusion(FusionPass):
 
 
 def _is_quicker_alone(product: Instruction, engine: Engine) -> bool:
-    """Whether our kernel of a product takes less time than a library, where its batch dimensions do not follow one
-    another in memory: there are several calls, or one by a list of addresses."""
-    call = call_of(product)
-    strided = None if call is None else product_of(call)
-    if strided is None or len(strided.starts) == 1:
-        return False
-    target = engine.context.options.target
-    alone = plan(region_of(engine.module, product), target)
-    return isinstance(alone, Plan) and price(alone, target).us < WORTH * engine.state.prices.of(product).us
+    """Whether our kernel of a product takes clearly less time than a library: where it is small, a library's kernels
+    take longer to begin than to multiply, and where its batch dimensions do not follow one another in memory, there are
+    several calls, or one by a list of addresses."""
+    state = engine.state
+    alone = state.sketch(state.structure(product), lambda: state.cluster(product))
+    return not isinstance(alone, Reason) and alone.price.us < WORTH_ALONE * state.prices.of(product).us
 
 
 def _pays_together(engine: Engine, product: Instruction, around: Sequence[tuple[Instruction, Instruction]]) -> bool:

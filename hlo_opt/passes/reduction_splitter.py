@@ -4,6 +4,8 @@ thread for each result would fold all of it by itself.
 A group norm of an image reduces the pixels and a few channels of each group. The longest run of reduced dimensions is
 folded first, as columns or rows, and the short rest after it, which reads what little is left. The same elements are
 folded; HLO leaves their order open. Source of the idea: xla/backends/gpu/transforms/reduction_splitter.cc.
+
+A reduce of an array that another one has folded along some of the same dimensions goes on from its result.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ LEAST = 1 << 15
 
 @dataclass(frozen=True)
 class ReductionSplitter(RewritingPass):
-    """Split reduces of dimensions that lie apart. The values stay the same up to rounding; the graph does not."""
+    """Split reduces of dimensions that lie apart, and let a reduce go on from another one of fewer dimensions. The
+    values stay the same up to rounding; the graph does not."""
 
     name: ClassVar[str] = "reduction-splitter"
     preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
@@ -46,6 +49,10 @@ class ReductionSplitter(RewritingPass):
             first = longest_run(reduce)
             if first is not None:
                 yield partial(_put, reduce, first)
+        for reduce in [i for i in computation.instructions if i.opcode == "reduce"]:
+            begun = begun_by(reduce)
+            if begun is not None:
+                yield partial(_go_on, reduce, begun)
 
 
 def longest_run(reduce: Instruction) -> tuple[int, ...] | None:
@@ -67,6 +74,47 @@ def longest_run(reduce: Instruction) -> tuple[int, ...] | None:
         return None
     longest = max(runs, key=lambda run: math.prod(sizes[d] for d in run))
     return tuple(sorted(longest)) if math.prod(sizes[d] for d in longest) >= SHORTEST else None
+
+
+def begun_by(reduce: Instruction) -> Instruction | None:
+    """The reduce that has folded the same large array in the same way along the most of the dimensions, but not all;
+    None where its result is rounded more than one sum of all."""
+    value = reduce.operands[0]
+    if not _may_be_parted(reduce) or value.shape.element_count < LEAST:
+        return None
+    how, dimensions = monoid(reduce.called_by("to_apply")), set(reduce.ints("dimensions"))
+    if reduce.shape.type.is_narrow_float and how not in ("maximum", "minimum"):
+        return None
+    begun = [
+        user
+        for user in value.users
+        if user.opcode == "reduce"
+        and set(user.ints("dimensions")) < dimensions
+        and _may_be_parted(user)
+        and user.operands[0] is value
+        and user.shape.type == reduce.shape.type
+        and monoid(user.called_by("to_apply")) == how
+    ]
+    return max(begun, key=lambda user: len(user.ints("dimensions")), default=None)
+
+
+def _may_be_parted(reduce: Instruction) -> bool:
+    """Whether a reduce of one array of known sizes starts with the identity, so that each of two parts may."""
+    if not reduce.shape.is_array or any(reduce.operands[0].shape.dynamic) or reduce.control_predecessors:
+        return False
+    return starts_with_identity(reduce)
+
+
+def _go_on(reduce: Instruction, begun: Instruction) -> None:
+    """Fold what another reduce has left of the same array."""
+    kept = [d for d in range(reduce.operands[0].shape.rank) if d not in begun.ints("dimensions")]
+    rest = tuple(kept.index(d) for d in reduce.ints("dimensions") if d in kept)
+    attributes = {**reduce.attributes, "dimensions": Attribute.of(rest)}
+    operands = (begun, reduce.operands[1])
+    total = edit.create(reduce.computation, reduce.name, "reduce", reduce.shape, operands, attributes)
+    edit.inherit(total, reduce)
+    edit.replace_all_uses(reduce, total)
+    edit.remove(reduce)
 
 
 def _put(reduce: Instruction, first: tuple[int, ...]) -> None:

@@ -30,6 +30,7 @@ _TABLE: dict[str, str] = {
     "cumulative-joiner": "hlo_opt.passes.cumulative_joiner:CumulativeJoiner",
     "cumulative-splitter": "hlo_opt.passes.cumulative_splitter:CumulativeSplitter",
     "dce": "hlo_opt.passes.dce:DeadCodeElimination",
+    "dot-merger": "hlo_opt.passes.dot_merger:DotMerger",
     "dot-strength-reduction": "hlo_opt.passes.dot_strength_reduction:DotStrengthReduction",
     "fusion-merger": "hlo_opt.passes.fusion_merger:FusionMerger",
     "horizontal-input-fusion": "hlo_opt.passes.horizontal_input_fusion:HorizontalInputFusion",
@@ -189,7 +190,7 @@ _OUTPUTS = (
 _PRESETS = {
     "default": (
         "while-loop-simplifier,while-select,while-loop-unroller,cse,dce,while-reroll,while-flatten,"
-        "reduction-simplifier,sum-factoring,scatter-to-select,scatter-accumulation,dot-strength-reduction,"
+        "reduction-simplifier,sum-factoring,scatter-to-select,scatter-accumulation,dot-strength-reduction,dot-merger,"
         "topk-to-maxima,cse,moment-folding,online-softmax{columns=true},dce,"
         "scan-to-window,cumulative-joiner,cumulative-splitter,"
         "reduction-splitter,while-loop-invariant-code-motion,dce,"
@@ -209,15 +210,15 @@ _PRESETS = {
 """default: loops without what they do not need, without branches that take little time, short elementwise ones without
 the loop, loops that were written out as loops again, reduces of single elements as reshapes, scatters of an element for
 each row as selects, scatters into zeros as scatters into what they are added to, scalar factors of products after them,
-products of small matrices, and of matrices and vectors, as sums, the few largest of short rows as maxima, a softmax of
-long columns as one fold and a division, scans that fold as cumulative windows, long cumulative windows and reduces of
-dimensions that lie apart in parts, invariants of loops before them, then what xla-2026 does, but for sliding windows,
-and then horizontal fusion, or, where that is estimated to take less time, instruction fusion with our row-reduction
-kernels, which keep a softmax in one kernel, and priority fusion of what its rules left (large modules get only this by
-the default effort), both with short reductions folded where they are read; then what moves nothing and is in no kernel
-as bitcasts; then loops whose lanes do not need each other as one kernel; then kernels that are ready at the same time
-in one launch; then, in small modules, kernels and readers that take less time as one, whatever rule kept them apart;
-last, bitcasts of what kernels update in place in front of them.
+products of small matrices, and of matrices and vectors, as sums, small independent products as one, the few largest of
+short rows as maxima, a softmax of long columns as one fold and a division, scans that fold as cumulative windows, long
+cumulative windows and reduces of dimensions that lie apart in parts, invariants of loops before them, then what
+xla-2026 does, but for sliding windows, and then horizontal fusion, or, where that is estimated to take less time,
+instruction fusion with our row-reduction kernels, which keep a softmax in one kernel, and priority fusion of what its
+rules left (large modules get only this by the default effort), both with short reductions folded where they are read;
+then what moves nothing and is in no kernel as bitcasts; then loops whose lanes do not need each other as one kernel;
+then kernels that are ready at the same time in one launch; then, in small modules, kernels and readers that take less
+time as one, whatever rule kept them apart; last, bitcasts of what kernels update in place in front of them.
 xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""
 
 

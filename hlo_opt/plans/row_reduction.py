@@ -6,6 +6,7 @@ xla/backends/gpu/codegen/emitters/reduction.cc.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +32,7 @@ from hlo_opt.plans.folding import (
 )
 from hlo_opt.plans.instructions import Work, of_value
 from hlo_opt.plans.loop import WIDEST_ACCESS
-from hlo_opt.plans.plan import Launch, Region, Segment
+from hlo_opt.plans.plan import Launch, Region, Segment, above
 from hlo_opt.plans.reads import address_of
 from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Own, Walk, own_on
 
@@ -253,7 +254,6 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
     """The part for some folds of rows."""
     rows, columns = folded.space.kept, folded.space.reduced
     is_read_once = ends_in_one_pass(region, folded)
-    parts = row_parts(region, rows, columns, target.core_count) if is_read_once else 1
     along = [leaf for shape in (*region.inputs, *region.outputs) for leaf in shape.leaves()]
     widths = [leaf.type.bytes for leaf in along if leaf.is_array and leaf.element_count == folded.space.elements]
     own = [leaf.type.bytes for leaf in folded.levels[0][0].shape.leaves()]
@@ -263,8 +263,9 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
     is_flat = _is_flat(folded) and all(leaf.type.per_byte == 1 for leaf in along if leaf.is_array)
     element_bytes = min(widths, default=max(own))
     fills = most(rows) * most(columns) >= target.resident_threads * AHEAD * MOST_NEIGHBOURS
-    is_read_once = is_read_once and fills
-    part = Rows(rows, columns, folded.levels, folded.roots, element_bytes, parts, is_flat, in_pairs, is_read_once)
+    part = Rows(rows, columns, folded.levels, folded.roots, element_bytes, 1, is_flat, in_pairs, is_read_once and fills)
+    if is_read_once and part.threads >= WARP:  # the first warp of the last block combines the parts
+        part = replace(part, parts=row_parts(region, part, target.core_count))
     if target.compute_capability >= CLUSTERS_FROM and not target.in_lanes:
         part = part.spread(target.core_count)
     return part
@@ -296,20 +297,20 @@ def _is_flat(folded: Folded) -> bool:
     return place == add(multiply(row, space.reduced), column)
 
 
-def row_parts(region: Region, rows: int, columns: int, cores: int) -> int:
-    """Blocks that fold a row of that length together: as many as fill the device, if each has enough to do."""
-    most_parts = 2 * cores // rows
+def row_parts(region: Region, part: Rows, cores: int) -> int:
+    """Blocks that fold a row together: as many as fill the device, if each has enough to do."""
+    most_parts = 2 * cores // part.rows
     if most_parts <= 1:
         return 1
-    least = max(1, int(ROW_PART / _weight(region, most(rows) * most(columns))))
-    return max(1, min(most_parts, columns // least))
+    least = max(1, int(ROW_PART / _weight(region, part)))
+    return max(1, min(most_parts, part.columns // least))
 
 
-def _weight(region: Region, elements: int) -> float:
+def _weight(region: Region, part: Rows) -> float:
     """How many times as long as reading it computing an element of the rows takes; at least 1."""
-    arrays = [i for i in region.computation.instructions if i.shape.is_array]
-    work = sum(of_value(i).slots * most(i.shape.element_count) for i in arrays) / elements
-    return max(1.0, work / AS_LONG_AS_READING)
+    own = above([*itertools.chain(*part.levels), *(region.roots[n] for n in part.roots)])
+    work = sum(of_value(i).slots * most(i.shape.element_count) for i in own if i.shape.is_array)
+    return max(1.0, work / (most(part.rows) * most(part.columns)) / AS_LONG_AS_READING)
 
 
 def short_row_vector(reduce: Instruction, columns: int) -> int:

@@ -18,6 +18,7 @@ from scripts.programs import (
     normalization,
     particles,
     sharded,
+    small_products,
     softmax,
     states,
     stencils,
@@ -40,7 +41,7 @@ MODULES = (
     transformer,
 )
 
-MEASURED = (particles, stencils, norm_gradients, decoding, states, clustering, filters, training)
+MEASURED = (particles, stencils, norm_gradients, decoding, states, small_products, clustering, filters, training)
 """Five programs of each kind that was once worse than XLA:GPU; no dumps of them are kept."""
 
 

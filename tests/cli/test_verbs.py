@@ -20,10 +20,10 @@ sum {
 }
 
 ENTRY e {
-  p = f32[64,8]{1,0} parameter(0), metadata={op_name="p"}
-  q = f32[64,8]{1,0} parameter(1)
-  a = f32[64,8]{1,0} add(p, q), metadata={op_name="a" source_file="model.py" source_line=7}
-  t = f32[64,8]{1,0} tanh(a), metadata={op_name="t" source_file="model.py" source_line=8}
+  p = f32[64,96]{1,0} parameter(0), metadata={op_name="p"}
+  q = f32[64,96]{1,0} parameter(1)
+  a = f32[64,96]{1,0} add(p, q), metadata={op_name="a" source_file="model.py" source_line=7}
+  t = f32[64,96]{1,0} tanh(a), metadata={op_name="t" source_file="model.py" source_line=8}
   z = f32[] constant(0)
   r = f32[64]{0} reduce(t, z), dimensions={1}, to_apply=sum
   d = f32[64,64]{1,0} dot(a, q), lhs_contracting_dims={1}, rhs_contracting_dims={1}, metadata={op_name="d" source_file="model.py" source_line=9}
@@ -357,7 +357,7 @@ def test_explain_of_a_code_is_its_page(file, capfd):
 
 
 def test_run_writes_outputs_and_reads_inputs(file, tmp_path, capfd):
-    p, q = (np.random.default_rng(n).normal(size=(64, 8)).astype(np.float32) for n in range(2))
+    p, q = (np.random.default_rng(n).normal(size=(64, 96)).astype(np.float32) for n in range(2))
     np.savez(tmp_path / "in.npz", in0=p, in1=q)
     for backend in ("numpy", "host"):
         assert run(["run", file, "--backend", backend, "--inputs", "in.npz", "--outputs", "out.npz"]) == 0
@@ -386,10 +386,10 @@ def test_types_that_numpy_lacks_travel_as_raw_bits(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arrays", "why"),
     [
-        ({"in0": np.zeros((64, 8), np.float32)}, "missing: in1"),
-        ({f"in{n}": np.zeros((64, 8), np.float32) for n in range(3)}, "no inputs of the module: in2"),
-        ({"in0": np.zeros((64, 8), np.float32), "in1": np.zeros((8, 64), np.float32)}, "float32[8,64]"),
-        ({"in0": np.zeros((64, 8), np.float64), "in1": np.zeros((64, 8), np.float32)}, "float64[64,8]"),
+        ({"in0": np.zeros((64, 96), np.float32)}, "missing: in1"),
+        ({f"in{n}": np.zeros((64, 96), np.float32) for n in range(3)}, "no inputs of the module: in2"),
+        ({"in0": np.zeros((64, 96), np.float32), "in1": np.zeros((96, 64), np.float32)}, "float32[96,64]"),
+        ({"in0": np.zeros((64, 96), np.float64), "in1": np.zeros((64, 96), np.float32)}, "float64[64,96]"),
         ({"in0": np.array([{}]), "in1": np.zeros(1, np.float32)}, "in0 holds Python objects"),
     ],
 )

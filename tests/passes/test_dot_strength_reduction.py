@@ -124,6 +124,12 @@ VECTORS = {
         "[4,24]",
         "lhs_batch_dims={2}, rhs_batch_dims={1}, lhs_contracting_dims={1}, rhs_contracting_dims={0}",
     ),
+    "contracted dimensions that lie apart": (
+        "[4,24,5,40]",
+        "[24,40]",
+        "[4,5]",
+        "lhs_contracting_dims={1,3}, rhs_contracting_dims={0,1}",
+    ),
     "two contracted": ("[24,5,40]", "[40,5]", "[24]", "lhs_contracting_dims={1,2}, rhs_contracting_dims={1,0}"),
 }
 
@@ -159,6 +165,23 @@ def test_a_product_with_a_vector_is_a_fold(name: str, kind: str, turned: bool) -
     given = [np.rint(a.astype(np.float64)).astype(a.dtype) for a in module_inputs(hlo_opt.parse(text), seed=1)]
     for got, want in zip(hlo_opt.evaluate(made, given), hlo_opt.evaluate(hlo_opt.parse(text), given), strict=True):
         np.testing.assert_array_equal(got.astype(np.float64), want.astype(np.float64))
+
+
+TWO_READERS = """HloModule m
+
+ENTRY e {
+  g = f32[24,24,24,24] parameter(0)
+  d = f32[24,24] parameter(1)
+  direct = f32[24,24] dot(g, d), lhs_contracting_dims={2,3}, rhs_contracting_dims={0,1}
+  exchange = f32[24,24] dot(g, d), lhs_contracting_dims={1,3}, rhs_contracting_dims={0,1}
+  ROOT r = f32[24,24] subtract(direct, exchange)
+}
+"""
+
+
+def test_one_kernel_folds_a_matrix_that_two_products_read() -> None:
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(TWO_READERS))
+    assert module_summary(fused, H100).launches == 1
 
 
 def test_the_kernel_that_computes_the_matrix_folds_it() -> None:

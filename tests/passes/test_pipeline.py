@@ -258,6 +258,7 @@ def test_what_presets_run() -> None:
         "scatter-to-select",
         "scatter-accumulation",
         "dot-strength-reduction",
+        "dot-merger",
         "topk-to-maxima",
         "cse",
         "moment-folding",
@@ -270,4 +271,4 @@ def test_what_presets_run() -> None:
         "while-loop-invariant-code-motion",
         "dce",
     ]
-    assert ran["default"][:28] == [*before, *ran["xla-2026"][:5]]
+    assert ran["default"][:29] == [*before, *ran["xla-2026"][:5]]

@@ -58,6 +58,49 @@ def test_the_values_stay(case: str, parts: list[tuple[int, ...]]) -> None:
     np.testing.assert_array_equal(hlo_opt.compile(fused, backend="host")(drawn)[0], want)
 
 
+def two_reduces(kind: str, opcode: str, inner: str, outer: str, init: str = "0") -> str:
+    """Two reduces of an array that nothing has written, and that is large."""
+    sizes = [(str(d), str(n)) for d, n in enumerate((8, 64, 96))]
+    kept = [",".join(n for d, n in sizes if d not in gone.split(",")) for gone in (inner, outer)]
+    return f"""HloModule m
+
+fold {{
+  a = {kind}[] parameter(0)
+  b = {kind}[] parameter(1)
+  ROOT c = {kind}[] {opcode}(a, b)
+}}
+
+ENTRY e {{
+  x = {kind}[8,64,96] parameter(0)
+  z = {kind}[] constant({init})
+  y = {kind}[8,64,96] multiply(x, x)
+  few = {kind}[{kept[0]}] reduce(y, z), dimensions={{{inner}}}, to_apply=fold
+  all = {kind}[{kept[1]}] reduce(y, z), dimensions={{{outer}}}, to_apply=fold
+  ROOT r = ({kind}[{kept[0]}], {kind}[{kept[1]}]) tuple(few, all)
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (two_reduces("f32", "add", "2", "1,2"), [(2,), (1,)]),
+        (two_reduces("s32", "add", "1", "0,1"), [(1,), (0,)]),
+        (two_reduces("f32", "add", "0,2", "0,1,2"), [(0, 2), (0,)]),
+        (two_reduces("bf16", "maximum", "2", "0,1,2", "-inf"), [(2,), (0, 1)]),
+        (two_reduces("bf16", "add", "2", "1,2"), [(2,), (1, 2)]),  # the first sum is rounded
+        (two_reduces("f32", "add", "2", "0,1"), [(2,), (0, 1)]),  # other dimensions
+        (two_reduces("f32", "add", "2", "1,2", "1"), [(2,), (1, 2)]),  # starts with 1 twice
+    ],
+)
+def test_a_reduce_goes_on_from_another(text: str, wanted: list[tuple[int, ...]]) -> None:
+    made, parsed = split(text), hlo_opt.parse(text)
+    assert sorted(reduces(made)) == sorted(wanted)
+    given = np.random.default_rng(1).integers(0, 4, (8, 64, 96)).astype(parsed.entry.parameters[0].shape.type.dtype)
+    for got, want in zip(hlo_opt.evaluate(made, [given]), hlo_opt.evaluate(parsed, [given]), strict=True):
+        np.testing.assert_array_equal(got.astype(np.float32), want.astype(np.float32))
+
+
 def test_narrow_sums_are_rounded_once() -> None:
     case = reduce(*GROUPS, kind="bf16")
     module = hlo_opt.parse(case)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+import hlo_opt
 from hlo_opt.plans.kinds import kind_of
 from hlo_opt.plans.price import price
 from hlo_opt.plans.reads import lay_of, traced
@@ -68,6 +69,31 @@ def test_blocks_share_a_shorter_row_that_takes_long_to_compute(functions: int, p
 def test_blocks_share_a_long_row(columns: int, parts: int) -> None:
     (segment,) = Tool().plan(row_sum(1, columns)).segments
     assert isinstance(segment.part, Rows) and segment.part.parts == parts
+
+
+BESIDE = """HloModule m
+
+sum {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+
+{body} {{
+  x = f32[65536] parameter(0)
+  y = f32[{columns}] parameter(1)
+  t = f32[65536] tanh(x)
+  z = f32[] constant(0)
+  s = f32[] reduce(y, z), dimensions={{0}}, to_apply=sum
+  ROOT r = (f32[65536], f32[]) tuple(t, s)
+}}
+"""
+
+
+@pytest.mark.parametrize("columns", [4, 64, 1024])
+def test_a_row_is_as_heavy_as_what_it_needs(columns: int) -> None:
+    parts = [s.part for s in planned(hlo_opt.parse(BESIDE.format(body="ENTRY e", columns=columns))).segments]
+    assert [part.parts for part in parts if isinstance(part, Rows)] == [1]
 
 
 ROWS = 132
@@ -148,12 +174,24 @@ def test_only_what_is_there_is_counted() -> None:
     assert trace.times(trace.reads[0].index) == pytest.approx(50257 / 1024)
 
 
-def test_a_row_may_take_longer_than_any_share_of_blocks_makes_good() -> None:
-    text = module(
+def heavy_row(columns: int) -> str:
+    """A row whose elements are folds of 65,536 powers each."""
+    return module(
         "f32",
-        "  p = f32[64,65536]{1,0} parameter(0)\n  z = f32[] constant(0)\n  t = f32[64,65536]{1,0} power(p, p)\n"
-        "  s = f32[64]{0} reduce(t, z), dimensions={1}, to_apply=add\n"
+        f"  p = f32[{columns},65536]{{1,0}} parameter(0)\n  z = f32[] constant(0)\n"
+        f"  t = f32[{columns},65536]{{1,0}} power(p, p)\n"
+        f"  s = f32[{columns}]{{0}} reduce(t, z), dimensions={{1}}, to_apply=add\n"
         "  ROOT r = f32[] reduce(s, z), dimensions={0}, to_apply=add\n",
     )
-    (segment,) = Tool().plan(text).segments
-    assert isinstance(segment.part, Rows) and segment.part.parts == segment.part.columns
+
+
+def test_a_row_may_take_longer_than_any_share_of_blocks_makes_good() -> None:
+    (segment,) = Tool().plan(heavy_row(1024)).segments
+    assert isinstance(segment.part, Rows) and segment.part.parts == 2 * H100.core_count
+
+
+@pytest.mark.parametrize("columns", [4, 64])
+def test_a_row_of_less_than_a_warp_has_one_block(columns: int) -> None:
+    """The first warp of the last block would read parts by lanes that the row does not have."""
+    (segment,) = Tool().plan(heavy_row(columns)).segments
+    assert isinstance(segment.part, Rows) and segment.part.threads < 32 and segment.part.parts == 1
