@@ -310,7 +310,9 @@ def _differences(
             owner = homes.get(site.scope.owner) if site.scope.owner is not None else None
             if owner is not None and (_turns(owner) or site.instruction.parameter_number is not None):
                 joining.join(owner, change)
-    loops: dict[object, Change] = {s if is_one_graph else s.instruction.name: c for c in comparison if _turns(c) for s in c.sites}
+    loops: dict[object, Change] = {
+        s if is_one_graph else s.instruction.name: c for c in comparison if _turns(c) for s in c.sites
+    }
     for group in changed:
         cause = _loop_change(group, comparison) or _loop_of(group, loops, is_one_graph)
         if cause is not None:
