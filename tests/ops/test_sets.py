@@ -77,4 +77,4 @@ def test_where_the_value_of_a_done_is(start: str, done: str, path: tuple[int, ..
 
 def test_what_passes_its_operand_on_is_a_barrier_or_rounds_it() -> None:
     passing = {spec.opcode for spec in table() if passes_on(spec.opcode)}
-    assert passing == {"add-dependency", "domain", "opt-barrier", "reduce-precision"}
+    assert passing == {"add-dependency", "async-update", "domain", "opt-barrier", "reduce-precision"}
