@@ -32,7 +32,14 @@ OWN_KERNELS = frozenset(
 """Codes of what an operation is by itself."""
 
 CYCLES = frozenset({"FUS131", "FUS132"})
-JOINS = ("multi-output-fusion", "horizontal-loop-fusion", "horizontal-input-fusion", "launch-packing", "row-fusion")
+JOINS = (
+    "multi-output-fusion",
+    "horizontal-loop-fusion",
+    "horizontal-input-fusion",
+    "kernel-joining",
+    "launch-packing",
+    "row-fusion",
+)
 """Passes that give a kernel further outputs."""
 
 

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import hlo_opt
+from hlo_opt.diag import BackendError
 from hlo_opt.evaluate.threads import processors
 from hlo_opt.jax.device import DeviceProgram
 from hlo_opt.jax.wire import Replacement
@@ -81,7 +82,7 @@ def _keep(name: str, data: bytes) -> None:
             temporary = file.name
             file.write(data)
         os.replace(temporary, _folder() / name)
-    except OSError:
+    except (OSError, BackendError):
         if temporary:
             Path(temporary).unlink(missing_ok=True)
 
@@ -89,7 +90,7 @@ def _keep(name: str, data: bytes) -> None:
 def _kept(name: str) -> bytes | None:
     try:
         return (_folder() / name).read_bytes()
-    except OSError:
+    except (OSError, BackendError):
         return None
 
 
@@ -168,5 +169,5 @@ def generation() -> str:
     """A text that changes with each new record, for keys of executables that depend on the records."""
     try:
         return str(_folder().stat().st_mtime_ns)
-    except OSError:
+    except (OSError, BackendError):
         return ""

@@ -60,6 +60,12 @@ def is_identity(opcode: str) -> bool:
     return spec is not None and spec.is_identity
 
 
+def passes_on(opcode: str) -> bool:
+    """Whether operations of this opcode return their first operand, at most with fewer bits: barriers, and what
+    `jax.checkpoint` puts behind a value that its policy keeps."""
+    return is_identity(opcode) or opcode == "reduce-precision"
+
+
 def keeps_bytes(opcode: str) -> bool:
     """Whether operations of this opcode share memory with their first operand, perhaps with another shape: barriers,
     bitcasts."""

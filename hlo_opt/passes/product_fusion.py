@@ -126,6 +126,8 @@ def _slower(edge: Edge) -> Reason | None:
     apart = WORTH * prices.apart(edge.producer, edge.consumer)
     if both.us <= apart:
         return None
+    us_unfused = apart / WORTH
+    wanted = f", not {100 * (1 - WORTH):.0f} % less" if both.us <= us_unfused else ""
     return Reason.of(
-        "FUS408", producer=edge.producer_name, users=1, model="", us_fused=both.us, us_unfused=apart / WORTH
+        "FUS408", producer=edge.producer_name, users=1, model=wanted, us_fused=both.us, us_unfused=us_unfused
     )

@@ -7,7 +7,7 @@ It fits a terminal: ten edges in `LINES` lines of `COLUMNS` columns. All reasons
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 from hlo_opt.diag.errors import printable
@@ -156,13 +156,18 @@ def figures_page(report: ExplainReport) -> Page:
     """Kernels, bytes and time before and after, and how many edges which codes refuse: few lines."""
     page = summary.summary_page(report, codes=False)
     counts = most_first(report.refusals_by_code)
-    named = [f"{code} {count(number)}" for code, number in list(counts.items())[:CODES_NAMED]]
-    more = f" and {counted(len(counts) - CODES_NAMED, 'more code')}" if len(counts) > CODES_NAMED else ""
     edges = f"  {counted(len(report.fused), 'edge')} fused, {count(len(report.refused))} refused"
-    page.add(edges + (f"; reasons: {', '.join(named)}{more}" if named else ""))
+    lines = (edges + _reasons(counts, named) for named in range(min(CODES_NAMED, len(counts)), 0, -1))
+    page.add(next((line for line in lines if len(line) <= COLUMNS), edges))
     if not has_source_lines(report.outcome.original):
         page.add("  no Python lines here: ", Word(SOURCE_HINT, "bold"))
     return page
+
+
+def _reasons(counts: Mapping[str, int], named: int) -> str:
+    """What the first so many codes refuse."""
+    words = ", ".join(f"{code} {count(number)}" for code, number in list(counts.items())[:named])
+    return f"; reasons: {words}" + (f" and {counted(len(counts) - named, 'more code')}" if len(counts) > named else "")
 
 
 def edge_page(decision: FusionDecision, prices: Prices, others: int = 0) -> Page:

@@ -3,7 +3,8 @@
 import pytest
 
 import hlo_opt
-from hlo_opt.ops.sets import at_once, goes_on, started
+from hlo_opt.ops import table
+from hlo_opt.ops.sets import at_once, goes_on, passes_on, started
 
 
 @pytest.mark.parametrize(
@@ -72,3 +73,8 @@ def test_what_is_done_at_once(start: str, opcode: str | None, shape: str) -> Non
 )
 def test_where_the_value_of_a_done_is(start: str, done: str, path: tuple[int, ...] | None) -> None:
     assert goes_on(hlo_opt.parse(f"{HEAD}  s = {start}\n  ROOT d = {done}\n}}\n").entry.root) == path
+
+
+def test_what_passes_its_operand_on_is_a_barrier_or_rounds_it() -> None:
+    passing = {spec.opcode for spec in table() if passes_on(spec.opcode)}
+    assert passing == {"add-dependency", "async-update", "domain", "opt-barrier", "reduce-precision"}

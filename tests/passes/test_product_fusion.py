@@ -7,6 +7,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.analysis.targets import DeviceTarget, InLanes, target
+from hlo_opt.passes import product_fusion
 
 PASSES = "priority-fusion,product-fusion,dce"
 
@@ -145,6 +146,13 @@ def test_the_price_is_the_cause(text: str, passes: str | None) -> None:
     fused, (edge,) = hlo_opt.fuse(hlo_opt.parse(text), passes=passes, what_if=["FUS408"])
     assert edge.fused
     assert fused.entry.instructions and not any(i.opcode == "dot" for i in fused.entry.instructions)
+
+
+def test_what_saves_too_little_says_how_much_it_would_have_to_save(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(product_fusion, "WORTH", 0.01)
+    (edge,) = hlo_opt.fuse(hlo_opt.parse(RESIDUAL), passes=PASSES)[1]
+    assert [r.code for r in edge.cause] == ["FUS408"] and edge.cost is not None and edge.cost.us_saved > 0
+    assert edge.cause[0].short.endswith(" us, not 99 % less")
 
 
 def test_a_small_product_is_decided_by_price_too() -> None:

@@ -18,6 +18,7 @@ from hlo_opt.report.sentences import (
     advice,
     dearest_first,
     edge_page,
+    figures_page,
     first_page,
     fit,
     sentence,
@@ -44,6 +45,15 @@ def edge(*by_pass: tuple[Reason, ...], saved: float = 1.0, unpriced: Reason | No
     reasons = tuple(r for found in by_pass for r in found)
     pricing = Pricing(lambda: unpriced or CostEstimate(2.0 + saved, 2.0, 0.0, 0.0))
     return FusionDecision("p", "c", "e", "add", "dot", "some pass", reasons, pricing, by_pass=by_pass)
+
+
+def test_the_line_of_codes_names_as_many_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = report_on(run(hlo_opt.parse(TEXT), passes="instruction-fusion"))
+    for number, end in ((1, "FUS302 1 and 1 more code"), (10_000_000, " 10,000,000 and 3 more codes")):
+        counts = dict.fromkeys(("FUS302", "FUS403", "FUS105", "FUS122", "FUS136"), number)
+        monkeypatch.setattr(type(report), "refusals_by_code", counts)
+        (line,) = [line for line in str(figures_page(report)).splitlines() if "reasons:" in line]
+        assert len(line) <= COLUMNS and line.endswith(end)
 
 
 def test_an_edge_is_three_lines() -> None:

@@ -65,6 +65,18 @@ def test_where_no_folder_can_be_created_the_cache_is_named(cache: Path, monkeypa
         library.built([UNIT])
 
 
+def test_where_neither_the_cache_nor_a_temporary_folder_can_be_created_it_says_so(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_folder(**_: str) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory")
+
+    monkeypatch.setattr(library, "kept_folder", lambda: None)
+    monkeypatch.setattr(library.tempfile, "TemporaryDirectory", no_folder)
+    with pytest.raises(BackendError, match="HLO517 no folder for kernels can be made: No usable"):
+        library.built([UNIT])
+
+
 def test_a_text_that_is_wrong_is_built_once(cache: Path) -> None:
     with pytest.raises(BackendError, match="HLO511"):
         library.built(["this is no C++"])

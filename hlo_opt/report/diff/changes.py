@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from hlo_opt.analysis.graph.compare.flat import Flat, Scope, Site
 from hlo_opt.analysis.graph.compare.matching import Matched, is_run
 from hlo_opt.analysis.graph.digest import HEADER, header
+from hlo_opt.analysis.graph.loops import trip_count
 from hlo_opt.analysis.graph.spelling import config, plain_attributes, sharding
 from hlo_opt.ir import Instruction, Module, Shape
-from hlo_opt.ops.sets import launches
+from hlo_opt.ops.sets import launches, looped
 from hlo_opt.report.diff.donated import donated_by_one, inputs_donated_by_one
+from hlo_opt.report.diff.repeats import repeats
 from hlo_opt.text.aliases import ALIASES
 from hlo_opt.text.frames import source_location
 
@@ -31,6 +33,9 @@ OPCODE = "opcode"
 
 DONATED = "input_output_alias (donated inputs)"
 """What a detail about the inputs that a module gives away is called."""
+
+ROUNDS = "rounds"
+"""What a detail about how often a loop runs is called."""
 
 FORMS = frozenset({TYPE, "shape", "layout"})
 """Details about the value itself, which whoever reads it sees."""
@@ -62,6 +67,8 @@ class Change:
     new_source: str = ""
     holds: int = 0
     """Instructions of the computations that it calls, where it is added or lost."""
+    again: Site | None = None
+    """Where it is added or lost: what computes the same in its module all the same."""
     order: float = 0.0
     """Where it stands among the others: what is needed comes first."""
     repeated: list[Site] = field(default_factory=list)
@@ -143,10 +150,13 @@ def changes(matched: Matched) -> tuple[list[Change], Counts]:
     for one, other in matched.scopes.items():
         for old, new, detail in _results(context, one, other, known) if one not in applied else ():
             rows.add(Change("changed", old, new, (detail,), order=starts[other] + len(other.sites)))
+    before, now = repeats(matched.old, lost), repeats(matched.new, added)
     for site in lost:
-        rows.add(Change("lost", site, holds=_holds(site), order=_stood(site, starts, span)))
+        stood = _stood(site, starts, span)
+        rows.add(Change("lost", site, holds=_holds(site), again=before.get(site), order=stood))
     for site in added:
-        rows.add(Change("added", None, site, holds=_holds(site), order=starts[site.scope] + site.index))
+        place = starts[site.scope] + site.index
+        rows.add(Change("added", None, site, holds=_holds(site), again=now.get(site), order=place))
     for change in rows.seen.values():
         change.old_source, change.new_source = (
             "" if site is None else _line(module, site)
@@ -267,6 +277,8 @@ class _Context:
 def _details(context: _Context, one: Site, other: Site) -> tuple[Detail, ...]:
     a, b = one.instruction, other.instruction
     details: list[Detail] = []
+    if looped(a) is not None and looped(b) is not None:
+        details.extend(_rounds(a, b))
     if one.key != other.key:
         details.extend(_own(a, b))
     if a.shape is not b.shape:
@@ -279,6 +291,12 @@ def _details(context: _Context, one: Site, other: Site) -> tuple[Detail, ...]:
         if name in context.printed and (name in a.attributes or name in b.attributes):
             details.extend(_text(name, text(a), text(b)))
     return tuple(details)
+
+
+def _rounds(a: Instruction, b: Instruction) -> list[Detail]:
+    """How often two loops run, where both are known to run in another number of rounds."""
+    old, new = trip_count(a), trip_count(b)
+    return [] if old is None or new is None or old == new else [Detail(ROUNDS, str(old), str(new))]
 
 
 def _text(what: str, old: str, new: str) -> list[Detail]:

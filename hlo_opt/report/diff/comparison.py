@@ -22,11 +22,11 @@ from hlo_opt.fusion.summary import ModuleSummary, executions, module_summary
 from hlo_opt.ir import Module
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops import OpKind, find
-from hlo_opt.ops.sets import fused
+from hlo_opt.ops.sets import fused, is_view
 from hlo_opt.passes.pipeline import Pipeline, parse_pipeline
 from hlo_opt.passes.run import Outcome, collector_paused, run
 from hlo_opt.passes.table import preset as preset_text
-from hlo_opt.report.diff.changes import FORMS, OPCODE, TYPE, Change, Counts, changes
+from hlo_opt.report.diff.changes import FORMS, OPCODE, ROUNDS, TYPE, Change, Counts, changes
 from hlo_opt.report.diff.kernels import WAS_DONE, Group, Kernel, Seam, groups, kernels_of
 from hlo_opt.text import parse, verify
 
@@ -248,11 +248,20 @@ def _compared(old: Side, new: Side, target: DeviceTarget, fused_by: str, too_lar
     return Comparison(old, new, target, fused_by, too_large, counts, differences)
 
 
-def _rank(difference: Difference, unit: float) -> tuple[float, bool, float]:
-    """What costs most first; of what costs nothing that which something in the text explains."""
+def _rank(difference: Difference, unit: float) -> tuple[float, bool, int, float]:
+    """What costs most first; of what costs nothing that which something in the text explains, and of that the largest
+    arrays."""
     cost = difference.us if abs(difference.us) > unit else 0.0
     order = difference.changes[0].order if difference.changes else 0.0
-    return (-cost, not difference.changes, order)
+    largest = max((_bytes(site) for change in difference.changes for site in change.sites), default=0)
+    return (-cost, not difference.changes, -largest, order)
+
+
+def _bytes(site: Site) -> int:
+    """The bytes of the array that an operation gives, or for a constant of the largest that reads it; of a tuple none:
+    what is another one about it is one of its elements."""
+    sites = [user for user, _, _ in site.users[:NEIGHBOURS]] if site.instruction.literal is not None else [site]
+    return max((s.instruction.shape.byte_size for s in sites if s.instruction.shape.is_array), default=0)
 
 
 class _Joining:
@@ -296,8 +305,16 @@ def _differences(
     for change in comparison:
         for group in _touched(change, kernels, is_one_graph):
             joining.join(change, group)
+    for change in comparison:
+        for site in change.sites:
+            owner = homes.get(site.scope.owner) if site.scope.owner is not None else None
+            if owner is not None and (_turns(owner) or site.instruction.parameter_number is not None):
+                joining.join(owner, change)
+    loops: dict[object, Change] = {
+        s if is_one_graph else s.instruction.name: c for c in comparison if _turns(c) for s in c.sites
+    }
     for group in changed:
-        cause = _loop_change(group, comparison)
+        cause = _loop_change(group, comparison) or _loop_of(group, loops, is_one_graph)
         if cause is not None:
             joining.join(cause, group)
     causes = {joining.root(c) for c in comparison}
@@ -320,13 +337,15 @@ def _beginning(changes: Sequence[Change], homes: Mapping[Site, Change]) -> Calla
     """What orders the changes of a difference: first what it begins with, last what only comes with others. Where
     operations are there in the place of others, those of weight say what was replaced."""
     whats = {d.what for c in changes for d in c.details}
+    is_rewritten = any(c.kind in ("added", "lost") for c in changes)  # a loop; else another constant ends it
     is_replaced = whats.isdisjoint(FORMS) and ({"added", "lost"} <= {c.kind for c in changes} or OPCODE in whats)
 
     def key(change: Change) -> tuple[bool, bool, bool]:
         comes_with = TYPE in whats and _only_casts(change) and not _begins(change, homes)
         replaces = is_replaced and (change.kind in ("added", "lost") or any(d.what == OPCODE for d in change.details))
         weighs = replaces and any(map(_is_of_weight, change.sites))
-        return not _runs_others(change), not weighs, comes_with or _follows(change)
+        leads = (_turns(change) if is_rewritten else _runs_others(change)) or _is_another_input(change)
+        return not leads, not weighs, comes_with or _follows(change, homes)
 
     return key
 
@@ -377,26 +396,57 @@ def _loop_change(group: Group, rows: list[Change]) -> Change | None:
     return None
 
 
+def _loop_of(group: Group, loops: Mapping[object, Change], is_one_graph: bool) -> Change | None:
+    """The loop that came, went, or has another number of rounds, in which a kernel of one side alone runs."""
+    if group.old and group.new:
+        return None
+    for site in (s for k in (*group.old, *group.new) for s in k.sites[:1]):
+        owner = site.scope.owner
+        while owner is not None:
+            change = loops.get(owner if is_one_graph else owner.instruction.name)
+            if change is not None:
+                return change
+            owner = owner.scope.owner
+    return None
+
+
+def _turns(change: Change) -> bool:
+    """Whether a loop came or went, or runs in another number of rounds: what changed inside comes with that."""
+    return _runs_others(change) or any(d.what == ROUNDS for d in change.details)
+
+
 def _runs_others(change: Change) -> bool:
     """Whether a loop or a branch came or went: the operations in it went or came with it."""
     site = change.new or change.old
     return change.kind in ("added", "lost") and site is not None and any(is_run(body) for _, body in site.bodies)
 
 
-def _follows(change: Change) -> bool:
+def _follows(change: Change, homes: Mapping[Site, Change]) -> bool:
     """Whether it is an operation on constants alone, or a constant of the same value in another form: where it is
-    another one, what reads it made it so."""
+    another one, what reads it made it so. So are a view that was added or lost, and the parameters of a loop that
+    changed."""
     site = change.new or change.old
     if site is None:
         return False
     if site.instruction.literal is not None:
         return any(d.what in FORMS for d in change.details)
+    if site.instruction.parameter_number is not None:
+        return site.scope.owner in homes
+    if change.kind in ("added", "lost") and is_view(site.opcode):
+        return True
     return site.inputs != () and all(s.instruction.literal is not None for s, _ in site.inputs)
 
 
 def _begins(change: Change, homes: Mapping[Site, Change]) -> bool:
     """Whether nothing that it reads has changed."""
     return all(near not in homes for site in change.sites for near, _ in site.inputs)
+
+
+def _is_another_input(change: Change) -> bool:
+    """Whether a parameter of the module has another type, shape or layout: all else comes with that."""
+    site = change.new
+    is_input = site is not None and site.scope.owner is None and site.instruction.parameter_number is not None
+    return is_input and any(d.what in FORMS for d in change.details)
 
 
 def _only_casts(change: Change) -> bool:

@@ -59,6 +59,7 @@ def _change(change: Change) -> dict[str, object]:
         "new": _end(change.new, change.new_source),
         "details": [asdict(d) for d in change.details],
         "places": change.places,
+        "again": None if change.again is None else change.again.instruction.name,
     }
 
 

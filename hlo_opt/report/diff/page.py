@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from hlo_opt.analysis.graph.compare.flat import Site
+from hlo_opt.analysis.graph.compare.matching import is_run
 from hlo_opt.diag import Reason
 from hlo_opt.report import sentences
-from hlo_opt.report.diff.changes import Change, Detail
+from hlo_opt.report.diff.changes import Change, Detail, expression, is_small
 from hlo_opt.report.diff.comparison import Comparison, Difference
 from hlo_opt.report.diff.kernels import WAS_DONE, Group, Kernel, Seam
 from hlo_opt.report.page import Page, Word, count, counted, microseconds, size
@@ -54,7 +56,7 @@ def as_page(comparison: Comparison, most: int | None = DIFFERENCES_SHOWN) -> Pag
             page.add(unknown_loops(side.summary))
             break
     if comparison.too_large:
-        page.add("  kernels are the operations of the texts: fusing both first takes a while, --fuse always does it")
+        page.add("  kernels are the operations of the texts: fusing both first takes a while, `--fuse always` does it")
     page.add(f"  {alike(comparison)}")
     for difference in comparison.differences[:most]:
         page.add()
@@ -125,11 +127,24 @@ def difference_page(difference: Difference) -> Page:
     page.table(rows, indent=2)
     if len(difference.changes) > CHANGES_SHOWN:
         page.add(f"  and {counted(len(difference.changes) - CHANGES_SHOWN, 'more operation')}")
+    page.extend(_repeats_page(difference))
     for group in difference.groups[:GROUPS_SHOWN]:
         page.extend(_group_page(group))
     if len(difference.groups) > GROUPS_SHOWN:
         left = difference.groups[GROUPS_SHOWN:]
         page.add(f"  and {counted(len(left), 'more group')} of kernels, {_cost(sum(g.us for g in left))}")
+    return page
+
+
+def _repeats_page(difference: Difference) -> Page:
+    """How many operations compute what others compute too, behind a barrier; nothing where none do."""
+    page = Page()
+    for kind, says in (("added", "compute"), ("lost", "computed")):
+        number = sum(c.places for c in difference.changes if c.kind == kind and c.again is not None)
+        if number:
+            page.add(
+                f"  {count(number)} of the {kind} {says} again what others compute, behind a barrier (rematerialized)"
+            )
     return page
 
 
@@ -164,13 +179,21 @@ def sentence(change: Change) -> str:
         text += f": {details}"
     elif change.kind in ("added", "lost"):
         text = f"{site.instruction.name} = {short_shape(str(site.instruction.shape))} {site.opcode}"
-        reads = ", ".join(dict.fromkeys(s.instruction.name for s, _ in site.inputs[:3]))
-        text += f"({reads}{', ...' if len(site.inputs) > 3 else ''})"
-        if change.holds:
+        text += f"({', '.join(map(_read, site.inputs[:3]))}{', ...' if len(site.inputs) > 3 else ''})"
+        if change.again is not None:
+            text += f", as {change.again.instruction.name}"
+        if all(is_small(body) and not is_run(body) for _, body in site.bodies):
+            text += "".join(f", {name} {expression(body)}" for name, body in site.bodies)
+        else:
             text += f", with {counted(change.holds, 'operation')} in what it calls"
         if not site.users and not site.roots:
             text += ", which nothing reads"
     return text + (f", in {counted(change.places, 'place')}" if change.places > 1 else "")
+
+
+def _read(leaf: tuple[Site, int]) -> str:
+    site, result = leaf
+    return site.instruction.name + (f"{{{result}}}" if site.instruction.shape.is_tuple else "")
 
 
 def short_shape(text: str) -> str:

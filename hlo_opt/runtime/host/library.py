@@ -338,9 +338,19 @@ def cache_directory() -> Path:
     """Where built libraries are kept: `$HLO_OPT_CACHE`, else `hlo-opt` in `$XDG_CACHE_HOME` or `~/.cache`.
 
     Code is loaded from there, so the folder must be ours and writable by nobody else; a folder for this process alone
-    stands in for one that is not.
+    stands in for one that is not. Raises BackendError (HLO517) where neither can be made.
     """
-    return kept_folder() or Path(_own_folder().name)
+    kept = kept_folder()
+    if kept is not None:
+        return kept
+    try:
+        return Path(_own_folder().name)
+    except OSError as fault:
+        raise BackendError(
+            f"no folder for kernels can be made: {fault.strerror}",
+            code="HLO517",
+            hint="HLO_OPT_CACHE names a folder for them that you alone can write",
+        ) from fault
 
 
 @cache

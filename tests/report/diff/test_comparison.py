@@ -67,6 +67,16 @@ def test_what_does_not_touch_is_apart_and_the_worst_comes_first():
     assert second.changes[0].name == "a" and second.us < first.us
 
 
+def test_of_what_costs_nothing_the_largest_array_comes_first():
+    text = TEXT.replace("  ROOT r", "  c = f32[8]{0} constant({1,2,3,4,5,6,7,8})\n  d = f32[8]{0} negate(c)\n  ROOT r")
+    text = text.replace("tuple(b, l)", "tuple(b, l, d)").replace("{1,0}) tuple", "{1,0}, f32[8]{0}) tuple")
+    changed = text.replace("{1,2,3", "{1,1,3").replace("sine", "cosine").replace("negate(a)", "abs(a)")
+    found = diff(text, changed, fuse="never")
+    assert [d.changes[0].name for d in found.differences] == ["b", "k", "c"]
+    swapped = diff(text.replace("f32[512,256]", "f32[2,2]"), changed.replace("f32[512,256]", "f32[2,2]"), fuse="never")
+    assert [d.changes[0].name for d in swapped.differences] == ["c", "b", "k"]
+
+
 def test_a_part_that_is_written_in_another_way_is_one_difference():
     new = TEXT.replace(
         "a = f32[512,256]{1,0} tanh(p)",

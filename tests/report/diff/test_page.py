@@ -55,3 +55,23 @@ def test_words():
     assert detail(Detail("layout", "{1,0}", "{0,1}")) == "layout {1,0} -> {0,1}"
     assert detail(Detail("is_stable", "", "true")) == "is_stable +true"
     assert len(short_shape("x" * 500)) == 60
+
+
+def test_an_added_operation_names_all_that_it_reads_and_a_small_reducer():
+    folded = TEXT.replace(
+        "ENTRY e",
+        "add {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT s = f32[] add(x, y)\n}\n\nENTRY e",
+    )
+    folded = folded.replace("  ROOT b = f32[4096,256]{1,0} negate(a)", "  b = f32[4096,256]{1,0} negate(a)")
+    folded = folded.replace(
+        "\n}\n",
+        "\n  c = f32[4096,256]{1,0} multiply(b, b)\n  z = f32[] constant(0)\n"
+        "  ROOT d = f32[4096]{0} reduce(c, z), dimensions={1}, to_apply=add\n}\n",
+    ).replace(
+        "  c = f32[4096,256]{1,0} multiply(b, b)\n  z = f32[] constant(0)\n"
+        "  ROOT d = f32[4096]{0} reduce(c, z), dimensions={1}, to_apply=add\n}\n\nENTRY",
+        "}\n\nENTRY",
+    )
+    page = str(diff(TEXT, folded, fuse="never"))
+    assert "c = f32[4096,256]{1,0} multiply(b, b)" in page
+    assert "d = f32[4096]{0} reduce(c, z), to_apply add(p0, p1)" in page
