@@ -85,14 +85,13 @@ def _spread(
     position = own_thread(builder, "linear", plan, segment, first_block, threads)
     position = position if threads > 1 else constant(0)
     vector = segment.vector
+    if vector == 1:
+        _update(builder, form, written, position)
+        return
     change = Change()
     builder.add(change)
     with builder.inside(change.steps):
-        _update(builder, form, written, position, vector, is_early=not form.serial)
-    if vector == 1:
-        with builder.inside(change.walking):
-            _update(builder, form, written, position)
-        return
+        _update(builder, form, written, position, vector)
     counter = builder.numbered("s")
     group = Neighbours(vector, counter)
     change.walking.append(group)
@@ -101,36 +100,24 @@ def _spread(
         _update(builder, form, written, own)
 
 
-def _update(
-    builder: Builder,
-    form: Form,
-    written: Sequence[Result],
-    position: Expression,
-    vector: int = 1,
-    *,
-    is_early: bool = False,
-) -> None:
-    """Emit a thread's work: one update, a vector of neighbours, or its element of every window in order. `is_early`: it
-    reads all before it tests where its window starts."""
+def _update(builder: Builder, form: Form, written: Sequence[Result], position: Expression, vector: int = 1) -> None:
+    """Emit a thread's work: one update, a vector of neighbours, or its element of every window in order."""
     sizes = form.hero.operands[form.results + 1].shape.dimensions
     space = form.space if vector == 1 else (*form.space[:-1], form.space[-1] // vector)
     at = dict(zip(form.parallel, delinearize(position, space), strict=True))
     with ExitStack() as stack:
         for d in form.serial:
             at[d] = stack.enter_context(builder.loop(sizes[d]))
-        every = [at]
-        if vector > 1:
-            along = form.parallel[-1]
-            every = [{**at, along: add(multiply(at[along], vector), constant(k))} for k in range(vector)]
-        indices = [tuple(a[d] for d in range(len(sizes))) for a in every]
         first = tuple(at[d] for d in range(len(sizes)))
-        if is_early:
-            _read_early(builder, form, first, indices)
-        starts = starts_inside(builder, form, first, stack)
-        if vector > 1:
-            _combine_together(builder, form, written, indices, starts)
-        else:
+        if vector == 1:
+            starts = starts_inside(builder, form, first, stack)
             _combine(builder, form, written, first, target_of(form, first, starts))
+            return
+        along = form.parallel[-1]
+        every = [{**at, along: add(multiply(at[along], vector), constant(k))} for k in range(vector)]
+        indices = [tuple(a[d] for d in range(len(sizes))) for a in every]
+        _read_early(builder, form, first, indices)
+        _combine_together(builder, form, written, indices, starts_inside(builder, form, first, stack))
 
 
 def _read_early(builder: Builder, form: Form, first: Index, indices: Sequence[Index]) -> None:

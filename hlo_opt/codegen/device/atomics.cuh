@@ -59,8 +59,8 @@ __device__ __forceinline__ bool hlo_swapped(T* element, typename hlo_word<sizeof
 }
 
 // @hlo_read_first
-// Reads before it start before a branch behind it. The compiler moves reads of global memory into the branch that needs
-// them, behind the wait for its condition, but not past a barrier of the warp. That costs no instruction.
+// Reads of vectors before it start before a branch behind it. The compiler moves them into the branch that needs them,
+// behind the wait for its condition, but not past a barrier of the warp. That costs no instruction.
 __device__ __forceinline__ void hlo_read_first() {
 #ifdef __CUDACC__
   __syncwarp();
