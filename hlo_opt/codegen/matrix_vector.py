@@ -18,7 +18,7 @@ from hlo_opt.ir import Shape
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, divide, modulo, multiply
 from hlo_opt.ops.code import NOTHING, Code, Name, cell, code
 from hlo_opt.ops.contraction.table import sum_type, summed
-from hlo_opt.plans.matrix_vector import Strips
+from hlo_opt.plans.matrix_vector import TOGETHER, Strips
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.products import BLOCK
 
@@ -122,7 +122,9 @@ def _add_up(builder: Builder, strips: Strips, at: tuple[Expression, Expression],
 
     start = builder.declare_index("way", way)
     step = Variable(0, vectors - 1, builder.numbered("k").text)
-    with builder.walk("int", step, start, vectors, strips.stride) as part:
+    is_even = vectors % strips.stride == 0 and vectors > strips.stride
+    counter = builder.numbered("k") if is_even else None
+    with builder.walk("int", step, start, vectors, strips.stride, counter, TOGETHER) as part:
         if strips.along:
 
             def deep(builder: Builder, number: Expression) -> Expression:

@@ -30,7 +30,9 @@ SHORTEST = 64
 _LONG = 1024  # contracted elements that are worth a block of their own
 _SUMS = 32  # of a thread, which registers hold
 _BESIDE = 2  # columns of a thread of a warp that reads along them: each is a load of 16 bytes
-_ROUNDS = 16  # of a block that shares its columns with others, at the least
+_ROUNDS = 4  # of a block that shares its columns with others, at the least
+TOGETHER = 4
+"""Rounds whose loads a thread has in flight together."""
 _AHEAD = 256  # bytes that a thread loads together: see hlo_opt/codegen/vectors.py
 
 
@@ -81,7 +83,8 @@ class Strips(OfProduct):
 
     def segment(self, block: int) -> Segment[Strips]:
         """The segment; the launch has no other."""
-        return Segment(self, math.prod(self.tiles), self.vector if self.along else self.width, rereads=True)
+        vector = self.vector if self.along else self.width
+        return Segment(self, math.prod(self.tiles), vector, resident=MOST_RESIDENT, rereads=True)
 
     def shared_bytes(self, block: int) -> int:
         """Bytes of the partial sums, and of the number of blocks that have left theirs."""
@@ -143,9 +146,11 @@ def _bits(space: Space, side: int) -> int:
 
 
 def _parts(strips: Strips, cores: int) -> int:
-    """The number of blocks that share columns: as many as fill the device, if each has enough work."""
-    rounds = strips.space.sizes[3] // (strips.ways * strips.vector)
-    return max(1, min(cores * MOST_RESIDENT // math.prod(strips.tiles), rounds // _ROUNDS))
+    """The number of blocks that share columns: as many as fill the device, if each has enough work. With up to half of
+    them, if all threads then have the same number of rounds."""
+    rounds, rest = divmod(strips.space.sizes[3], strips.ways * strips.vector)
+    most = max(1, min(cores * MOST_RESIDENT // math.prod(strips.tiles), rounds // _ROUNDS))
+    return most if rest else next((parts for parts in range(most, most // 2, -1) if rounds % parts == 0), most)
 
 
 def walks(region: Region, segment: Segment[Strips], launch: Launch) -> list[Walk]:
