@@ -79,6 +79,22 @@ def test_blocks_share_columns_until_the_device_is_full() -> None:
         assert dot(1, n, 8192).launch.grid >= H100.core_count
 
 
+def test_blocks_that_share_columns_leave_no_thread_with_a_round_less() -> None:
+    for columns, depth, blocks in ((5632, 2048, 352), (2048, 5632, 352), (4096, 4096, 512)):
+        made = dot(1, columns, depth, kind="s8")
+        found = strips(made)
+        assert made.launch.grid == blocks
+        assert depth % (found.ways * found.parts) == 0
+        assert depth // (found.ways * found.parts) >= 4
+
+
+def test_registers_hold_what_is_in_flight() -> None:
+    for rows, kind, resident in ((1, "s8", 4), (1, "f32", 4), (4, "f32", 2)):
+        found = strips(dot(rows, 4096, 4096, kind=kind))
+        assert found.segment(256).resident == resident
+        assert 1 <= found.together <= 4
+
+
 @pytest.mark.parametrize(
     ("kind", "k", "vector"), [("f32", 512, 4), ("bf16", 512, 8), ("bf16", 130, 2), ("f32", 1025, 1)]
 )
