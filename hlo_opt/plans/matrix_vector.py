@@ -31,7 +31,7 @@ _LONG = 1024  # contracted elements that are worth a block of their own
 _SUMS = 32  # of a thread, which registers hold
 _BESIDE = 2  # columns of a thread of a warp that reads along them: each is a load of 16 bytes
 _ROUNDS = 4  # of a block that shares its columns with others, at the least
-_ENOUGH = 16  # of these where all multiprocessors have a block, or where threads may have fewer columns instead
+_ENOUGH = 16  # with fewer a block is alone; it keeps as many where all multiprocessors have one
 _IN_FLIGHT = 128  # bytes that a thread loads before it adds the first products, of at most `_ROUNDS` rounds
 _HELD = 160  # bytes of sums and of what is in flight, which a quarter of a multiprocessor's registers holds
 _NARROWEST = 4  # bits of an element
@@ -162,6 +162,8 @@ def _parts(strips: Strips, cores: int, least: int) -> int:
     """The number of blocks that share columns: as many as fill the device, if each has `least` rounds. Up to half of
     them are left out if all threads then have the same number of rounds."""
     rounds, rest = divmod(strips.space.sizes[3], strips.ways * strips.vector)
+    if rounds < _ENOUGH:
+        return 1
     most = max(1, min(cores * MOST_RESIDENT // math.prod(strips.tiles), rounds // least))
     return most if rest else next((parts for parts in range(most, most // 2, -1) if rounds % parts == 0), most)
 
