@@ -31,11 +31,11 @@ REACHED = 0.77
 51 of 67 of f32, measured on an H200 (`scripts.bench.product_times`)."""
 STEP_BYTES, LONGEST, START = 1024, 1024, 2
 """Bytes of a row of an operand for each step of a block that waits for memory; elements of the longest row that one
-block goes along; and further steps of 32-bit types: fitted to 61 products on an H200 (`bench/results/gpu_products.txt`),
-which are 11 % off in the median (`scripts.bench.product_times`)."""
+block goes along; and further steps of 32-bit types: fitted to 15 products of three types on an H200."""
 OVERLAP = 1.5
 """The exponent of the norm that combines the parts of a product: blocks are few, and while they read their first tiles
-or write their results no other block multiplies. Fitted to the same products."""
+or write their results no other block multiplies. Fitted to 61 products on an H200, which are 11 % off in the median
+(`scripts/bench/results/gpu_products.txt`)."""
 OF_A_BLOCK = 64 * 64 * 256
 """The least number of multiplications for a block: a smaller call leaves multiprocessors idle."""
 DIGIT = 8
