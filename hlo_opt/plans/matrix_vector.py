@@ -17,7 +17,7 @@ from typing import ClassVar
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir.index_map import add, constant, delinearize, divide, modulo, multiply, variable
 from hlo_opt.ops.contraction.table import sum_type
-from hlo_opt.plans.columns import MOST_RESIDENT, WARP, WIDEST_BITS
+from hlo_opt.plans.columns import MOST_RESIDENT, SHARED_BYTES, WARP, WIDEST_BITS
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.products import BLOCK, OfProduct, Space, ends, parameters_read
@@ -120,8 +120,10 @@ def match(region: Region, space: Space, target: DeviceTarget) -> Strips | None:
         return None
     cores = target.core_count
     strips = _along(strips) if along else _across(strips)
-    while strips.width > 1 and math.prod(strips.tiles) * _parts(strips, cores, _ENOUGH) < cores:
+    while strips.width > 1 and (not _fits(strips) or math.prod(strips.tiles) * _parts(strips, cores, _ENOUGH) < cores):
         strips = replace(strips, width=strips.width // 2)
+    if not _fits(strips):
+        return None
     return replace(strips, parts=_parts(strips, cores, _ROUNDS if math.prod(strips.tiles) < cores else _ENOUGH))
 
 
@@ -156,6 +158,11 @@ def _bits(space: Space, side: int) -> int:
     operand = space.hero.operands[space.operand_of(side)]
     read = parameters_read(operand, (constant(0),) * operand.shape.rank)
     return min((p.shape.type.bits for p, _ in read if p.shape.element_count > 1), default=WIDEST_BITS)
+
+
+def _fits(strips: Strips) -> bool:
+    """Whether the sums of a block fit into shared memory, however many blocks share them."""
+    return replace(strips, parts=2).shared_bytes(BLOCK) <= SHARED_BYTES
 
 
 def _parts(strips: Strips, cores: int, least: int) -> int:

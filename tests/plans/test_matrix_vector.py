@@ -106,3 +106,12 @@ def test_rows_are_the_smaller_side() -> None:
     assert strips(dot(4096, 4, 512)).space.turned
     assert not strips(dot(4, 4096, 512)).space.turned
     assert strips(dot(4096, 4, 512)).space.sizes[1] <= matrix_vector.MOST_ROWS
+
+
+@pytest.mark.parametrize(
+    ("kind", "b", "is_strips"), [("f64", "{1,0}", True), ("f64", "{0,1}", True), ("c128", "{1,0}", False)]
+)
+def test_sums_of_wide_types_fit_into_shared_memory(kind: str, b: str, is_strips: bool) -> None:
+    made = dot(16, 4096, 4096, b=b, kind=kind)
+    assert (made.kind == "matrix-vector") == is_strips
+    assert made.launch.shared_bytes <= 48 * 1024
