@@ -39,9 +39,12 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Strips], first_block: in
     sums = builder.array(register_type(wide), builder.fresh("sums"), rows * width)
     for number in range(rows * width):
         builder.assign(cell(sums, number), zero(wide))
-    column, condition = inside(builder, "column", add(start, own if along else multiply(own, width)), columns)
+    if along:
+        first, condition = inside(builder, "column", add(start, own), columns)
+    else:
+        first, condition = inside(builder, "strip", add(multiply(corner, strips.lanes), own), columns // width)
     with builder.branch(condition):
-        _add_up(builder, strips, (batch, column), add(multiply(share, strips.ways), way), sums)
+        _add_up(builder, strips, (batch, first), add(multiply(share, strips.ways), way), sums)
     shape, cells = Shape(wide, (strips.cells,)), strips.columns * rows
     lane_stride = strips.ways + 1
     for number in range(rows * width):
@@ -101,8 +104,9 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Strips], first_block: in
 
 
 def _add_up(builder: Builder, strips: Strips, at: tuple[Expression, Expression], way: Expression, sums: Name) -> None:
-    """Accumulate every `stride`-th vector of contracted elements of a thread's columns. `at` is (batch, first
-    column), `way` the number of the first vector."""
+    """Accumulate every `stride`-th vector of contracted elements of a thread's columns. `at` is (batch, first), the
+    first column, or where a thread's columns are neighbours the number of all these; `way` the number of the first
+    vector."""
     batch, first = at
     space, vector, width = strips.space, strips.vector, strips.width
     rows, vectors = space.sizes[1], space.sizes[3] // vector
@@ -122,7 +126,9 @@ def _add_up(builder: Builder, strips: Strips, at: tuple[Expression, Expression],
 
     start = builder.declare_index("way", way)
     step = Variable(0, vectors - 1, builder.numbered("k").text)
-    with builder.walk("int", step, start, vectors, strips.stride) as part:
+    is_even = vectors % strips.stride == 0 and vectors > strips.stride
+    counter = builder.numbered("k") if is_even else None
+    with builder.walk("int", step, start, vectors, strips.stride, counter, strips.together) as part:
         if strips.along:
 
             def deep(builder: Builder, number: Expression) -> Expression:
@@ -135,7 +141,7 @@ def _add_up(builder: Builder, strips: Strips, at: tuple[Expression, Expression],
             return
 
         def beside(builder: Builder, number: Expression) -> Expression:
-            return builder.declare_index("beside", add(first, number))
+            return builder.declare_index("beside", add(multiply(first, width), number))
 
         def across(builder: Builder, column: Expression, number: Expression) -> Sequence[Store]:
             add_products(builder, number, column, part)

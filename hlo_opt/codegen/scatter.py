@@ -109,13 +109,25 @@ def _update(builder: Builder, form: Form, written: Sequence[Result], position: E
         for d in form.serial:
             at[d] = stack.enter_context(builder.loop(sizes[d]))
         first = tuple(at[d] for d in range(len(sizes)))
-        starts = starts_inside(builder, form, first, stack)
-        if vector > 1:
-            along = form.parallel[-1]
-            every = [{**at, along: add(multiply(at[along], vector), constant(k))} for k in range(vector)]
-            _combine_together(builder, form, written, [tuple(a[d] for d in range(len(sizes))) for a in every], starts)
-        else:
+        if vector == 1:
+            starts = starts_inside(builder, form, first, stack)
             _combine(builder, form, written, first, target_of(form, first, starts))
+            return
+        along = form.parallel[-1]
+        every = [{**at, along: add(multiply(at[along], vector), constant(k))} for k in range(vector)]
+        indices = [tuple(a[d] for d in range(len(sizes))) for a in every]
+        _read_early(builder, form, first, indices)
+        _combine_together(builder, form, written, indices, starts_inside(builder, form, first, stack))
+
+
+def _read_early(builder: Builder, form: Form, first: Index, indices: Sequence[Index]) -> None:
+    """Read a thread's start indices and updates before the branch on where its window starts."""
+    for window in windows_of(form, first):
+        builder.value(form.hero.operands[form.results], window)
+    for k in range(form.results):
+        for index in indices:
+            builder.value(form.hero.operands[form.results + 1 + k], index)
+    builder.do(call("hlo_read_first"))
 
 
 def _batch(form: Form, index: Index) -> Index:

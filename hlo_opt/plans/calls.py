@@ -24,15 +24,18 @@ from hlo_opt.ops.sets import fused
 from hlo_opt.ops.shapes import flops_of
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.plans.convolutions import convolution_price
-from hlo_opt.plans.price import LATENCY, Price, clock, together
+from hlo_opt.plans.price import LATENCY, TOGETHER, Price, clock, together
 
 REACHED = 0.77
 """The fraction of peak that a large library product reaches: cuBLAS 791 of 1,070 TFLOPS of bf16, 425 of 535 of TF32 and
 51 of 67 of f32, measured on an H200 (`scripts.bench.product_times`)."""
 STEP_BYTES, LONGEST, START = 1024, 1024, 2
 """Bytes of a row of an operand for each step of a block that waits for memory; elements of the longest row that one
-block goes along; and further steps of 32-bit types: fitted to 15 products of three types on an H200, which are 8 % off
-in the median."""
+block goes along; and further steps of 32-bit types: fitted to 15 products of three types on an H200."""
+OVERLAP = 1.5
+"""The exponent of the norm that combines the parts of a product: blocks are few, and while they read their first tiles
+or write their results no other block multiplies. Fitted to 61 products on an H200, which are 11 % off in the median
+(`scripts/bench/results/gpu_products.txt`)."""
 OF_A_BLOCK = 64 * 64 * 256
 """The least number of multiplications for a block: a smaller call leaves multiprocessors idle."""
 DIGIT = 8
@@ -89,7 +92,8 @@ def price_of_call(instruction: Instruction, target: DeviceTarget) -> Price:
         call.steps * LATENCY,
     )
     launch = call.launches * target.kernel_launch_us
-    return Price(together(parts) + launch + call.start, *parts, launch, call.read, call.written, least)
+    us = together(parts, OVERLAP if call.start else TOGETHER) + launch + call.start
+    return Price(us, *parts, launch, call.read, call.written, least)
 
 
 def _hero(instruction: Instruction) -> Instruction:

@@ -17,7 +17,7 @@ from typing import ClassVar
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir.index_map import add, constant, delinearize, divide, modulo, multiply, variable
 from hlo_opt.ops.contraction.table import sum_type
-from hlo_opt.plans.columns import MOST_RESIDENT, WARP, WIDEST_BITS
+from hlo_opt.plans.columns import MOST_RESIDENT, SHARED_BYTES, WARP, WIDEST_BITS
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.products import BLOCK, OfProduct, Space, ends, parameters_read
@@ -30,7 +30,11 @@ SHORTEST = 64
 _LONG = 1024  # contracted elements that are worth a block of their own
 _SUMS = 32  # of a thread, which registers hold
 _BESIDE = 2  # columns of a thread of a warp that reads along them: each is a load of 16 bytes
-_ROUNDS = 16  # of a block that shares its columns with others, at the least
+_ROUNDS = 4  # of a block that shares its columns with others, at the least
+_ENOUGH = 16  # with fewer a block is alone; it keeps as many where all multiprocessors have one
+_IN_FLIGHT = 128  # bytes that a thread loads before it adds the first products, of at most `_ROUNDS` rounds
+_HELD = 160  # bytes of sums and of what is in flight, which a quarter of a multiprocessor's registers holds
+_NARROWEST = 4  # bits of an element
 _AHEAD = 256  # bytes that a thread loads together: see hlo_opt/codegen/vectors.py
 
 
@@ -79,9 +83,23 @@ class Strips(OfProduct):
         """Vectors of contracted elements from one of a thread to its next."""
         return self.ways * self.parts
 
+    @property
+    def loaded(self) -> int:
+        """Bytes that a thread loads in a round."""
+        large, small = (_bits(self.space, side) for side in (1, 0))
+        return -(-self.vector * (large * self.width + small * self.space.sizes[1]) // 8)
+
+    @property
+    def together(self) -> int:
+        """Rounds whose loads a thread has in flight together."""
+        return max(1, min(_ROUNDS, _IN_FLIGHT // self.loaded))
+
     def segment(self, block: int) -> Segment[Strips]:
         """The segment; the launch has no other."""
-        return Segment(self, math.prod(self.tiles), self.vector if self.along else self.width, rereads=True)
+        vector = self.vector if self.along else self.width
+        sums = self.space.sizes[1] * self.width * sum_type(self.space.hero.shape.type).bytes
+        resident = MOST_RESIDENT if sums + self.together * self.loaded <= _HELD else MOST_RESIDENT // 2
+        return Segment(self, math.prod(self.tiles), vector, resident=resident, rereads=True)
 
     def shared_bytes(self, block: int) -> int:
         """Bytes of the partial sums, and of the number of blocks that have left theirs."""
@@ -102,11 +120,11 @@ def match(region: Region, space: Space, target: DeviceTarget) -> Strips | None:
         return None
     cores = target.core_count
     strips = _along(strips) if along else _across(strips)
-    strips = replace(strips, parts=_parts(strips, cores))
-    while strips.width > 1 and math.prod(strips.tiles) < cores:
-        strips = replace(strips, width=strips.width // 2, parts=1)
-        strips = replace(strips, parts=_parts(strips, cores))
-    return strips
+    while strips.width > 1 and (not _fits(strips) or math.prod(strips.tiles) * _parts(strips, cores, _ENOUGH) < cores):
+        strips = replace(strips, width=strips.width // 2)
+    if not _fits(strips):
+        return None
+    return replace(strips, parts=_parts(strips, cores, _ROUNDS if math.prod(strips.tiles) < cores else _ENOUGH))
 
 
 def _along(strips: Strips) -> Strips:
@@ -115,11 +133,11 @@ def _along(strips: Strips) -> Strips:
     _, rows, columns, depth = strips.space.sizes
     large, small = (_bits(strips.space, side) for side in (1, 0))
     width = _BESIDE if columns % (_BESIDE * strips.lanes) == 0 and _BESIDE * rows <= _SUMS else 1
-    vector = max(1, WIDEST_BITS // max(8, large))
+    vector = max(1, WIDEST_BITS // max(_NARROWEST, large))
     while vector > 1 and (
         depth % vector
         or vector * strips.ways > depth
-        or vector * (max(8, large) * width + max(8, small) * rows) > 8 * _AHEAD
+        or vector * (max(_NARROWEST, large) * width + max(_NARROWEST, small) * rows) > 8 * _AHEAD
     ):
         vector //= 2
     return replace(strips, vector=vector, width=width)
@@ -142,10 +160,19 @@ def _bits(space: Space, side: int) -> int:
     return min((p.shape.type.bits for p, _ in read if p.shape.element_count > 1), default=WIDEST_BITS)
 
 
-def _parts(strips: Strips, cores: int) -> int:
-    """The number of blocks that share columns: as many as fill the device, if each has enough work."""
-    rounds = strips.space.sizes[3] // (strips.ways * strips.vector)
-    return max(1, min(cores * MOST_RESIDENT // math.prod(strips.tiles), rounds // _ROUNDS))
+def _fits(strips: Strips) -> bool:
+    """Whether the sums of a block fit into shared memory, however many blocks share them."""
+    return replace(strips, parts=2).shared_bytes(BLOCK) <= SHARED_BYTES
+
+
+def _parts(strips: Strips, cores: int, least: int) -> int:
+    """The number of blocks that share columns: as many as fill the device, if each has `least` rounds. Up to half of
+    them are left out if all threads then have the same number of rounds."""
+    rounds, rest = divmod(strips.space.sizes[3], strips.ways * strips.vector)
+    if rounds < _ENOUGH:
+        return 1
+    most = max(1, min(cores * MOST_RESIDENT // math.prod(strips.tiles), rounds // least))
+    return most if rest else next((parts for parts in range(most, most // 2, -1) if rounds % parts == 0), most)
 
 
 def walks(region: Region, segment: Segment[Strips], launch: Launch) -> list[Walk]:

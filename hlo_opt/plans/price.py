@@ -142,9 +142,9 @@ def one_after_another(prices: Iterable[Price]) -> Price:
 _ADDED = ("us", "memory", "cache", "instructions", "slow", "way", "launch", "read", "written", "least")
 
 
-def together(parts: Iterable[float]) -> float:
-    """Microseconds of overlapping parts."""
-    return math.fsum(part**TOGETHER for part in parts) ** (1 / TOGETHER)
+def together(parts: Iterable[float], exponent: float = TOGETHER) -> float:
+    """Microseconds of overlapping parts: the less they overlap, the lower the exponent."""
+    return math.fsum(part**exponent for part in parts) ** (1 / exponent)
 
 
 @dataclass

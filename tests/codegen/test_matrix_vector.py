@@ -103,3 +103,18 @@ def test_a_warp_along_a_column_reads_16_bytes_a_thread(planner: Any, kind: str) 
     text = text.decode() if isinstance(text, bytes) else text
     assert re.search(r"ld\.global(\.nc)?\.v4\.[fbu]32", text)
     assert not re.search(r"ld\.global(\.nc)?\.[fbu](16|32)", text)
+
+
+def test_packed_elements_of_neighbouring_columns_are_one_load(planner: Any) -> None:
+    nvrtc = pytest.importorskip("cupy.cuda").nvrtc
+    text = (
+        "HloModule m\n\nENTRY e {\n  p = bf16[1,4096] parameter(0)\n  q = s4[4096,4096] parameter(1)\n"
+        "  c = bf16[4096,4096] convert(q)\n"
+        "  ROOT d = bf16[1,4096] dot(p, c), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"
+    )
+    program = nvrtc.createProgram(planner.kernel(text).source, "k.cu", (), ())
+    nvrtc.compileProgram(program, ("-arch=compute_90",))
+    made = nvrtc.getPTX(program)
+    made = made.decode() if isinstance(made, bytes) else made
+    assert re.search(r"ld\.global(\.nc)?\.(v2\.[fbu]32|v4\.[bu]16|[bu]64)", made)
+    assert not re.search(r"ld\.global(\.nc)?\.[fbus]8", made)

@@ -141,6 +141,18 @@ def test_what_nvrtc_makes_of_them(device: Any, wanted: tuple[str, ...]) -> None:
         assert instruction in found.replace("atom.relaxed.global.cas", "atom.global.cas")
 
 
+def test_updates_are_read_before_the_start_index_is_tested() -> None:
+    pytest.importorskip("cupy")
+    from cupy.cuda import nvrtc
+
+    for kind in ("f32", "bf16"):
+        program = nvrtc.createProgram(made(text(kind, 1024))[1].source, "k.cu", (), ())
+        nvrtc.compileProgram(program, ("-arch=compute_90", *compile_options()))
+        found = nvrtc.getPTX(program)
+        found = found.decode() if isinstance(found, bytes) else found
+        assert "ld.global.v4." in found.split("bar.warp.sync")[0]
+
+
 def test_a_kernel_for_a_newer_device_compiles_for_an_older_one() -> None:
     pytest.importorskip("cupy")
     from cupy.cuda import nvrtc

@@ -79,6 +79,22 @@ def test_blocks_share_columns_until_the_device_is_full() -> None:
         assert dot(1, n, 8192).launch.grid >= H100.core_count
 
 
+def test_blocks_that_share_columns_leave_no_thread_with_a_round_less() -> None:
+    for columns, depth, blocks in ((5632, 2048, 352), (2048, 5632, 352), (4096, 4096, 512)):
+        made = dot(1, columns, depth, kind="s8")
+        found = strips(made)
+        assert made.launch.grid == blocks
+        assert depth % (found.ways * found.parts) == 0
+        assert depth // (found.ways * found.parts) >= 4
+
+
+def test_registers_hold_what_is_in_flight() -> None:
+    for rows, kind, resident in ((1, "s8", 4), (1, "f32", 4), (4, "f32", 2)):
+        found = strips(dot(rows, 4096, 4096, kind=kind))
+        assert found.segment(256).resident == resident
+        assert 1 <= found.together <= 4
+
+
 @pytest.mark.parametrize(
     ("kind", "k", "vector"), [("f32", 512, 4), ("bf16", 512, 8), ("bf16", 130, 2), ("f32", 1025, 1)]
 )
@@ -90,3 +106,12 @@ def test_rows_are_the_smaller_side() -> None:
     assert strips(dot(4096, 4, 512)).space.turned
     assert not strips(dot(4, 4096, 512)).space.turned
     assert strips(dot(4096, 4, 512)).space.sizes[1] <= matrix_vector.MOST_ROWS
+
+
+@pytest.mark.parametrize(
+    ("kind", "b", "is_strips"), [("f64", "{1,0}", True), ("f64", "{0,1}", True), ("c128", "{1,0}", False)]
+)
+def test_sums_of_wide_types_fit_into_shared_memory(kind: str, b: str, is_strips: bool) -> None:
+    made = dot(16, 4096, 4096, b=b, kind=kind)
+    assert (made.kind == "matrix-vector") == is_strips
+    assert made.launch.shared_bytes <= 48 * 1024

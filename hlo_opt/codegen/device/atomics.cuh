@@ -58,6 +58,15 @@ __device__ __forceinline__ bool hlo_swapped(T* element, typename hlo_word<sizeof
 #endif
 }
 
+// @hlo_read_first
+// Reads of vectors before it start before a branch behind it. The compiler moves them into the branch that needs them,
+// behind the wait for its condition, but not past a barrier of the warp. That costs no instruction.
+__device__ __forceinline__ void hlo_read_first() {
+#ifdef __CUDACC__
+  __syncwarp();
+#endif
+}
+
 // @HLO_RED
 // an atomic operation whose result nobody needs, on neighbours in global memory
 #ifdef __CUDACC__

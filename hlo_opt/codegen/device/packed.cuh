@@ -12,7 +12,7 @@ __device__ __forceinline__ unsigned char hlo_get(const unsigned char* array, I p
 // one of a thread's neighbouring elements, the first of which begins a byte: NVRTC sees that they lie together
 template <int bits, typename I>
 __device__ __forceinline__ unsigned char hlo_get(const unsigned char* array, I first, int number) {
-  return hlo_get<bits>(array + first / (8 / bits), number);
+  return hlo_get<bits>(array + (first >> (bits == 2 ? 2 : 1)), number);
 }
 
 // @hlo_part_seen
