@@ -92,9 +92,10 @@ LEAST_GRAPH = 5
 """Launches from which on XLA captures them as one CUDA graph. Source: xla_gpu_graph_min_graph_size in
 xla/debug_options_flags.cc."""
 
-BETWEEN_US = 3.0
-"""What a call between XLA's launches costs a program that is waited for: training steps of small networks with 2 and 3
-calls took 3 to 8 us more on an H200, whose kernels were quicker."""
+BETWEEN_US = 5.0
+"""What a call between XLA's launches costs a program that is waited for: on an H200 training steps of small networks
+with 2 and 3 calls took 3 to 8 us more, whose kernels were quicker, and a decoder's step with one took 17 us more, 3 of
+them in kernels."""
 
 LAUNCH_US = 5.0
 """What a launch costs more outside a CUDA graph: a step of k-means took 66 us with 7 launches in a graph on an H200,
