@@ -100,3 +100,9 @@ def test_a_compiler_that_takes_too_long_is_ended(cache: Path, tmp_path: Path, mo
         library.built([UNIT])
     monkeypatch.delenv("CXX")
     assert library.built([UNIT]).exists()
+
+
+def test_a_compiler_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "ANSWER_SECONDS", 0.05)
+    with pytest.raises(BackendError, match="HLO511 the C.. compiler sleep takes more than 0.05 s"):
+        library.asked(["sleep"], "9")

@@ -158,12 +158,27 @@ def _version(command: tuple[str, ...]) -> str:
     return asked(command, "--version").stdout
 
 
+ANSWER_SECONDS = 60.0
+"""The time that the compiler has for an empty file."""
+
+
 def asked(command: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What the compiler answers, given an empty file. Raises BackendError (HLO510) where it does not start."""
+    """What the compiler answers, given an empty file. Raises BackendError where it does not start (HLO510), and where
+    it does not end (HLO511)."""
     try:
         return subprocess.run(
-            [*command, *arguments], input="", capture_output=True, text=True, errors="replace", check=False
+            [*command, *arguments],
+            input="",
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=ANSWER_SECONDS,
         )
+    except subprocess.TimeoutExpired:
+        raise BackendError(
+            f"the C++ compiler {command[0]} takes more than {ANSWER_SECONDS:g} s for an empty file", code="HLO511"
+        ) from None
     except OSError as fault:
         raise BackendError(f"the C++ compiler {command[0]} does not start: {fault.strerror}", code="HLO510") from fault
 
