@@ -92,9 +92,10 @@ LEAST_GRAPH = 5
 """Launches from which on XLA captures them as one CUDA graph. Source: xla_gpu_graph_min_graph_size in
 xla/debug_options_flags.cc."""
 
-BETWEEN_US = 3.0
-"""What a call between XLA's launches costs a program that is waited for: training steps of small networks with 2 and 3
-calls took 3 to 8 us more on an H200, whose kernels were quicker."""
+BETWEEN_US = 5.0
+"""What a call between XLA's launches costs a program that is waited for: on an H200 training steps of small networks
+with 2 and 3 calls took 3 to 8 us more, whose kernels were quicker, and a decoder's step with one took 17 us more, 3 of
+them in kernels."""
 
 LAUNCH_US = 5.0
 """What a launch costs more outside a CUDA graph: a step of k-means took 66 us with 7 launches in a graph on an H200,
@@ -184,6 +185,7 @@ class Decision:
     def __post_init__(self) -> None:
         self._end = time.monotonic() + self.wish.seconds
         self._memories: Memories | None = None
+        self._little: list[Chosen] = []
         self._win = WIN if self.backend.is_timed else ESTIMATED_WIN
 
     def run(self, module: Module) -> None:
@@ -216,17 +218,20 @@ class Decision:
 
     def prove_whole(self, module: Module, message: bytes) -> None:
         """Times the whole module, if it can be run, and drops the regions that win least until it is not slower.
-        Regions that win alone may lose together: they wait for each other, and XLA runs the rest in parallel. On a GPU,
-        drops them where XLA would launch the rest without a graph."""
+        Regions that win alone may lose together: they wait for each other, and XLA runs the rest in parallel. If it
+        cannot be run, drops small regions in loops. On a GPU, drops regions where XLA would launch the rest without a
+        graph."""
         if not self.backend.is_timed:
             self._keep_graph(module)
             return
-        if not self.chosen or not may_be_tried(module) or self._is_one(module):
+        if not self.chosen or self._is_one(module):
+            return
+        inputs = self._tried_inputs(module)
+        if inputs is None:
+            self._drop_little()
             return
         inputs_of, outputs = [p.shape for p in module.entry.parameters], list(module.entry.root.shape.leaves())
-        if not can_hand_over([*inputs_of, *outputs]) or sum(map(work_of, module.entry.instructions)) > MOST_WORK:
-            return
-        inputs, theirs = drawn(module), Runnable(message, inputs_of, outputs)
+        theirs = Runnable(message, inputs_of, outputs)
         kept = self.chosen
         while kept:
             ours_us, xla_us = compared(changed(message, kept), theirs, inputs)
@@ -236,6 +241,24 @@ class Decision:
             kept = [c for c in kept if c in best[: len(kept) // 2]]
             self.report.add(line("JAX208", self.module, "all", ours_us=ours_us, xla_us=xla_us))
         self.chosen = kept
+
+    def _tried_inputs(self, module: Module) -> list[Array] | None:
+        """The data that a module is timed with as a whole; None where it cannot be run."""
+        entry = module.entry
+        shapes = [*(p.shape for p in entry.parameters), *entry.root.shape.leaves()]
+        work = sum(map(work_of, entry.instructions))
+        if work > MOST_WORK or not may_be_tried(module) or not can_hand_over(shapes):
+            return None
+        return drawn(module)
+
+    def _drop_little(self) -> None:
+        """Drops small regions in loops that could not be timed in their loop: by themselves they take little more than
+        a call, so that the times that were compared are nearly all of calls, and chance decides."""
+        if self.wish.min_saving_us <= 0:
+            return
+        for c in self._little:
+            self.report.add(line("JAX203", self.module, c.region))
+        self.chosen = [c for c in self.chosen if c not in self._little]
 
     def _keep_graph(self, module: Module) -> None:
         """Drops regions that save less than a call between XLA's launches costs; and all of them if too few launches
@@ -322,15 +345,10 @@ class Decision:
             self._say("JAX401" if known else "JAX402", region)
             if is_loop:
                 key = self._in_place(region, key)
-            self.chosen.append(
-                Chosen(
-                    change_of(region, key, self.backend.memory(key)),
-                    region.name,
-                    region.written * rounds,
-                    ours_us,
-                    xla_us,
-                )
-            )
+            change = change_of(region, key, self.backend.memory(key))
+            self.chosen.append(Chosen(change, region.name, region.written * rounds, ours_us, xla_us))
+            if is_loop and region.work <= SMALL_WORK:
+                self._little.append(self.chosen[-1])
         return is_taken
 
     def _in_place(self, region: Candidate, key: str) -> str:

@@ -157,11 +157,13 @@ class Rows:
     @cached_property
     def threads(self) -> int:
         """Threads per row: whole warps, or a part of a warp for a short row, with one access per thread if that divides
-        the row."""
+        the row and its warp has other rows: threads without a row of their own would write the last one again, and then
+        no output may lie in the memory of an input."""
         if self.in_cluster:
             return HALF_OF_THREADS
         lanes, rest = divmod(self.columns, self._widest)
-        if not rest and lanes in (2, 4, 8, 16):
+        fill_warp = most(self.teams) * lanes >= WARP or self.columns < WARP
+        if not rest and lanes in (2, 4, 8, 16) and fill_warp:
             return lanes
         if self.columns < WARP:
             return self.columns // short_row_vector(self.levels[0][0], self.columns)

@@ -70,6 +70,11 @@ CASES: dict[str, tuple[str, set[tuple[int, int]]]] = {
         "p = A parameter(0)\nq = B parameter(1)\nt = B transpose(p), dimensions={1,0}\nROOT s = B subtract(q, t)",
         {(0, 1)},
     ),
+    "a row alone, over its sum": (
+        "p = R parameter(0)\nz = f32[] constant(0)\ns = f32[] reduce(p, z), dimensions={0}, to_apply=f\n"
+        "b = R broadcast(s), dimensions={}\nROOT n = R divide(p, b)",
+        {(0, 0)},
+    ),
     "sums of rows": (
         "p = A parameter(0)\nq = R parameter(1)\nz = f32[] constant(0)\n"
         "s = R reduce(p, z), dimensions={1}, to_apply=f\nROOT a = R add(s, q)",

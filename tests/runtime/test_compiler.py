@@ -93,10 +93,10 @@ def test_a_compiler_that_writes_nothing_is_one_error(cache: Path, monkeypatch: p
 def test_a_library_is_looked_for_in_both_folders(cache: Path) -> None:
     own = Path(library._own_folder().name)
     assert library.kept_library("a.so") is None
-    (own / "a.so").touch()
-    assert library.kept_library("a.so") == own / "a.so"
-    (cache / "a.so").touch()
-    assert library.kept_library("a.so") == cache / "a.so"
+    for folder in (own, cache):
+        (folder / "a.so").write_bytes(b"a library")
+        library.seal(folder / "a.so")
+        assert library.kept_library("a.so") == folder / "a.so"
 
 
 def test_a_compiler_that_takes_too_long_is_ended(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,3 +112,18 @@ def test_a_compiler_that_takes_too_long_is_ended(cache: Path, tmp_path: Path, mo
         library.built([UNIT])
     monkeypatch.delenv("CXX")
     assert library.built([UNIT]).exists()
+
+
+def test_a_compiler_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "ANSWER_SECONDS", 0.05)
+    with pytest.raises(BackendError, match=r"HLO511 the C\+\+ compiler sleep takes more than 0\.05 s"):
+        library.asked(["sleep"], "9")
+
+
+def test_a_library_that_was_cut_off_is_built_again(cache: Path) -> None:
+    """A process that loads half of one is killed."""
+    path = library.built([UNIT])
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    assert library.kept_library(path.name) is None
+    assert library.load([UNIT]).answer() == 42 and path.read_bytes() == whole

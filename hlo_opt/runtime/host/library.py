@@ -158,12 +158,27 @@ def _version(command: tuple[str, ...]) -> str:
     return asked(command, "--version").stdout
 
 
+ANSWER_SECONDS = 60.0
+"""The time that the compiler has for an empty file."""
+
+
 def asked(command: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What the compiler answers, given an empty file. Raises BackendError (HLO510) where it does not start."""
+    """What the compiler answers, given an empty file. Raises BackendError where it does not start (HLO510), and where
+    it does not end (HLO511)."""
     try:
         return subprocess.run(
-            [*command, *arguments], input="", capture_output=True, text=True, errors="replace", check=False
+            [*command, *arguments],
+            input="",
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=ANSWER_SECONDS,
         )
+    except subprocess.TimeoutExpired:
+        raise BackendError(
+            f"the C++ compiler {command[0]} takes more than {ANSWER_SECONDS:g} s for an empty file", code="HLO511"
+        ) from None
     except OSError as fault:
         raise BackendError(f"the C++ compiler {command[0]} does not start: {fault.strerror}", code="HLO510") from fault
 
@@ -199,11 +214,29 @@ def built(units: Sequence[str], more: Sequence[str] = ()) -> Path:
 
 
 def kept_library(name: str) -> Path | None:
-    """The file of a library that was built, in the cache or the folder that stands in for it; None if there is none."""
+    """The file of a library that was built, in the cache or the folder that stands in for it; None if there is none, or
+    only a damaged one."""
     folders = [cache_directory()]
     if _own_folder.cache_info().currsize:
         folders.append(Path(_own_folder().name))
-    return next((folder / name for folder in folders if (folder / name).exists()), None)
+    return next((folder / name for folder in folders if _is_whole(folder / name)), None)
+
+
+def seal(path: Path) -> None:
+    """Ends a library with the digest of its bytes: a process that loads a file that was cut off is killed."""
+    digest = hashlib.sha256(path.read_bytes()).digest()
+    with path.open("ab") as file:
+        file.write(digest)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether there is a library that ends with the digest of its bytes."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    size = hashlib.sha256().digest_size
+    return hashlib.sha256(content[:-size]).digest() == content[-size:]
 
 
 def build(
@@ -261,6 +294,7 @@ def _build(command: tuple[str, ...], units: Sequence[str], path: Path) -> None:
             _finish(_start([*linked, "-shared", *objects, "-o", str(folder / "all.so")]), folder)
         if not (folder / "all.so").exists():
             raise BackendError(f"the C++ compiler {command[0]} writes no library", code="HLO511")
+        seal(folder / "all.so")
         os.replace(folder / "all.so", path)  # whole or not at all, also with other processes at it
 
 
