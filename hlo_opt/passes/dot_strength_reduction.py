@@ -61,11 +61,12 @@ class DotStrengthReduction(RewritingPass):
         assert module is not None
         products = list(filter(_is_plain, computation.instructions))
         reads = Counter(operand for dot in products for operand in dict.fromkeys(dot.operands))
+        readers = {dot: tuple(reads[o] for o in dot.operands) for dot in products}  # before sums replace them
         for i in products:
             if self._is_small(i) and _pays(i, module, context.options.target):
                 yield partial(_write_out, i)
             elif (side := _matrix(i)) is not None and _sum_pays(
-                i, side, reads[i.operands[side]], module, context.options.target
+                i, side, readers[i][side], module, context.options.target
             ):
                 yield partial(_write_as_sum, i, side)
 

@@ -90,8 +90,10 @@ class ProductFusion(FusionPass):
 def _is_quicker_alone(product: Instruction, engine: Engine) -> bool:
     """Whether our kernel of a product takes clearly less time than a library: where it is small, a library's kernels
     take longer to begin than to multiply, and where its batch dimensions do not follow one another in memory, there are
-    several calls, or one by a list of addresses."""
+    several calls, or one by a list of addresses. A product that waits for others, or for which others wait, stays."""
     state = engine.state
+    if product.control_predecessors or product in state.waited_for(product.computation):
+        return False
     alone = state.sketch(state.structure(product), lambda: state.cluster(product))
     return not isinstance(alone, Reason) and alone.price.us < WORTH_ALONE * state.prices.of(product).us
 

@@ -184,6 +184,15 @@ def test_one_kernel_folds_a_matrix_that_two_products_read() -> None:
     assert module_summary(fused, H100).launches == 1
 
 
+def test_a_product_of_a_product_is_a_fold_too() -> None:
+    made = written_out(
+        "HloModule m\n\nENTRY e {\n  a = f32[64,64] parameter(0)\n  v = f32[64] parameter(1)\n"
+        "  d = f32[64] dot(a, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "  ROOT r = f32[] dot(d, v), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n}\n"
+    )
+    assert [i.opcode for i in made.entry.instructions].count("reduce") == 2
+
+
 def test_the_kernel_that_computes_the_matrix_folds_it() -> None:
     fused, _ = hlo_opt.fuse(hlo_opt.parse(state("rows of a matrix")))
     assert module_summary(fused, H100).launches == 1

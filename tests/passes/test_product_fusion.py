@@ -99,6 +99,18 @@ def test_what_is_left(text: str) -> None:
     assert "dot" in launched(text)
 
 
+def test_products_that_wait_for_each_other_stay() -> None:
+    how = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    text = (
+        "HloModule m\n\nENTRY e {\n  a = f32[8,8] parameter(0)\n  b = f32[8,8] parameter(1)\n"
+        f"  d = f32[8,8] dot(a, b), {how}\n  w = f32[8,8] dot(b, a), {how}WAITS\n"
+        "  ROOT r = (f32[8,8], f32[8,8]) tuple(d, w)\n}\n"
+    )
+    for waits, products in (("", 0), (", control-predecessors={d}", 2)):
+        made, _ = hlo_opt.fuse(hlo_opt.parse(text.replace("WAITS", waits)), passes="product-fusion")
+        assert [i.opcode for i in made.entry.instructions].count("dot") == products
+
+
 STRIDED = """HloModule m
 
 ENTRY e {

@@ -149,3 +149,12 @@ def test_a_grid_that_no_gpu_takes_is_refused(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(BackendError, match=r"HLO525 no driver: .* blocks, and a GPU takes 0"):
         hlo_opt.emit(hlo_opt.parse((DUMPS / "softmax.hlo").read_text()), tmp_path / "emitted")
     assert not (tmp_path / "emitted").exists()
+
+
+def test_a_folder_that_another_thread_is_writing_stays(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    with emission.replacing(target) as partial:
+        with pytest.raises(UsageError, match="out"), emission.replacing(target):
+            pass
+        (partial / "text").write_text("whole", encoding="utf-8")
+    assert (target / "text").read_text(encoding="utf-8") == "whole"

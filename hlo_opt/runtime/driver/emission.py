@@ -248,6 +248,9 @@ def replacing(target: Path) -> Iterator[Path]:
     partial = target.parent / f".{target.name}.{os.getpid()}.partial"
     try:
         partial.mkdir(parents=True)
+    except OSError as error:
+        raise unusable(target, error) from None  # a folder that was there is another thread's
+    try:
         yield partial
         put_in_place(partial, target)
     except OSError as error:
