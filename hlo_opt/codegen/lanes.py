@@ -18,6 +18,7 @@ from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.lanes_blocks import block_function
 from hlo_opt.codegen.lanes_chunks import Chunks, chunks_of
 from hlo_opt.codegen.lanes_text import ThreadText
+from hlo_opt.codegen.lanes_updates import KIND, VALUES, update_of
 from hlo_opt.codegen.threads import is_ordered, leaves, meets, only_counts, threads_meet
 from hlo_opt.codegen.tree import (
     Aligned,
@@ -218,6 +219,8 @@ class _Part:
     function: str
     leaves: bool
     chunks: Chunks | None = None
+    computing: str = ""
+    """The function that computes a thread's value before `function` combines it with memory; "" without one."""
 
 
 def _of_threads(kernel: Kernel) -> str:
@@ -230,8 +233,18 @@ def _of_threads(kernel: Kernel) -> str:
 def _part(kernel: Kernel, segment: Segment, name: str) -> tuple[str, _Part]:
     """The function of a segment, and what the launcher knows of it."""
     chunks = chunks_of(kernel, segment, name, _parameters(kernel))
-    text = _function(kernel, segment, name) if chunks is None else chunks.text
-    return text, _Part(segment.first, segment.last, name, leaves(segment.body), chunks)
+    if chunks is not None:
+        return chunks.text, _Part(segment.first, segment.last, name, leaves(segment.body), chunks)
+    shared = {p.name for p in kernel.tree.parameters if not (p.constant and p.alone)}
+    shared |= {table.name for table in kernel.tree.tables if isinstance(table, Kept)}
+    update = update_of(segment.body, shared) if is_ordered(kernel) else None
+    if update is None:
+        text, computing = _function(kernel, segment.body, name), ""
+    else:
+        computing = f"{name}_values"
+        text = _function(kernel, update.computing, computing, f"{KIND}* {VALUES.text}, ")
+        text += _function(kernel, update.combining, name, f"const {KIND}* {VALUES.text}, ")
+    return text, _Part(segment.first, segment.last, name, leaves(segment.body), computing=computing)
 
 
 def _segments(kernel: Kernel) -> list[Segment]:
@@ -245,10 +258,10 @@ def _segments(kernel: Kernel) -> list[Segment]:
     return [Segment(segment.first, segment.last, [*before, *segment.body]) for segment in segments]
 
 
-def _function(kernel: Kernel, segment: Segment, name: str) -> str:
-    """The function of a thread."""
-    body: list[Statement] = [s for s in segment.body if not isinstance(s, Aligned | Note)]
-    parameters = f"{_indices_of('threadIdx', 'blockIdx')}, {_parameters(kernel)}"
+def _function(kernel: Kernel, statements: Sequence[Statement], name: str, more: str = "") -> str:
+    """The function of a thread; `more` are parameters before the kernel's."""
+    body = [s for s in statements if not isinstance(s, Aligned | Note)]
+    parameters = f"{_indices_of('threadIdx', 'blockIdx')}, {more}{_parameters(kernel)}"
     printed = "\n".join(ThreadText().lines(body))
     return f"__global__ void {name}({parameters}) {{\n{printed}\n}}\n"
 
@@ -276,9 +289,14 @@ def _launcher(kernel: Kernel, parts: Sequence[_Part]) -> str:
 
 
 def _threads(kernel: Kernel, part: _Part, names: str) -> str:
-    simd = "" if is_ordered(kernel) else "#pragma omp simd\n"
-    call = f"{part.function}(hlo::Index{{t, 0, 0}}, hlo::Index{{(int)b, 0, 0}}, {names});"
-    return f"{simd}    for (int t = 0; t < {kernel.launch.block}; ++t)\n      {call}\n"
+    simd, block = "#pragma omp simd\n", kernel.launch.block
+    indices = "hlo::Index{t, 0, 0}, hlo::Index{(int)b, 0, 0}"
+    loop = f"    for (int t = 0; t < {block}; ++t)\n      "
+    if part.computing:
+        computing = f"{part.computing}({indices}, {VALUES.text}, {names});\n"
+        combining = f"{part.function}({indices}, {VALUES.text}, {names});\n"
+        return f"    {KIND} {VALUES.text}[{block}];\n{simd}{loop}{computing}{loop}{combining}"
+    return f"{'' if is_ordered(kernel) else simd}{loop}{part.function}({indices}, {names});\n"
 
 
 def _ends(part: _Part, chunks: Chunks, elements: str) -> tuple[str, str]:

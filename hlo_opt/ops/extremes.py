@@ -41,6 +41,8 @@ class Extremes(Pulls):
         gone = reduce.ints("dimensions") if reduce.opcode == "reduce" else ()
         if len(operands) != 4 or len(gone) != 1 or counted_along(operands[1]) != gone[0]:
             return None
+        if not operands[0].shape.element_count:  # the place is then that of the start
+            return None
         values, places, start, first = operands
         kind, number_type = values.shape.type, places.shape.type
         by = extreme_of(reduce.called_by("to_apply"), is_float=kind.is_float)

@@ -35,6 +35,18 @@ def test_sizes_and_rounds(sizes: tuple[int, ...], rounds: int, tool: Any) -> Non
     tool.all_agree([loop([shape], [f"y = {shape} add(x1, x1)"], ["y"], rounds=rounds)])
 
 
+def test_a_fold_of_nothing_reads_nothing(tool: Any) -> None:
+    """What only such a fold takes is no part of the kernel."""
+    lines = [
+        "e = f32[7,0] slice(x2), slice={[0:7], [3:3]}",
+        "c = f32[] constant(3)",
+        "f = f32[7] reduce(e, c), dimensions={1}, to_apply=sum",
+        "y = f32[7] add(x1, f)",
+        "w = f32[7,4] add(x2, x2)",
+    ]
+    tool.all_agree([loop(["f32[7]", "f32[7,4]"], lines, ["y", "w"], read=[1])])
+
+
 def test_what_is_the_same_for_all_lanes_is_written_once(planner: Any) -> None:
     text = planner.kernel(LANES["a key for all"][0]).source
     assert text.count("if (linear == 0)") == 1

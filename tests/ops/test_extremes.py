@@ -95,6 +95,8 @@ def test_others_are_left() -> None:
     assert written(module_of(step("GT"), "inf")) is None
     assert written(module_of(step("LT"), "inf", counts="iota(), iota_dimension=0")) is None
     assert written(module_of(ARGMAX_STEP, "-inf")) is None  # a NaN is lost there
+    empty = str(module_of(step("LT"), "inf")).replace("[3,7]", "[3,0]")
+    assert written(hlo_opt.parse(empty)) is None  # the place is that of the start
     unknown = str(module_of(step("LT"), "inf")).replace("constant(inf)", "parameter(1)")
     assert written(hlo_opt.parse(unknown)) is None
     last = step("LT").replace("compare(i, j), direction=LT", "compare(i, j), direction=GT")

@@ -126,11 +126,12 @@ def _finish(builder: KernelBuilder, instruction: Instruction, accumulators: list
 def lower_reduce(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code | list[Code]:
     half = len(instruction.operands) // 2
     index_map = index_reduce(instruction, 0)
-    if all(index_map.symbols):
-        counters = [variable(f"round{k}", size) for k, size in enumerate(index_map.symbols)]
-        elements = [(o, index_map.apply(index, counters)) for o in instruction.operands[:half]]
-        for fold, at in folds_beside(elements, {name for c in counters for name in variables_of(c)}):
-            builder.value(fold, at)
+    if not all(index_map.symbols):  # nothing is read: a plan may have no place for it
+        return _finish(builder, instruction, _start(builder, instruction))
+    counters = [variable(f"round{k}", size) for k, size in enumerate(index_map.symbols)]
+    elements = [(o, index_map.apply(index, counters)) for o in instruction.operands[:half]]
+    for fold, at in folds_beside(elements, {name for c in counters for name in variables_of(c)}):
+        builder.value(fold, at)
     accumulators = _start(builder, instruction)
     with ExitStack() as loops:
         position = [loops.enter_context(builder.loop(size)) for size in index_map.symbols]

@@ -415,7 +415,8 @@ def _sum_of(instruction: Instruction, evaluate: Face, axes: tuple[int, ...], ter
 def _before(value: Array, axes: tuple[int, ...], first: Array) -> Array:
     """The largest magnitude among the partial sums at a few places."""
     kept = [d for d in range(value.ndim) if d not in axes]
-    front = value.transpose([*axes, *kept]).reshape(-1, *(value.shape[d] for d in kept))
+    count, sizes = math.prod(value.shape[d] for d in axes), [value.shape[d] for d in kept]
+    front = value.transpose([*axes, *kept]).reshape(count, *sizes)
     cuts = np.unique(np.arange(_PIECES) * front.shape[0] // _PIECES)
     if not front.shape[0]:
         return np.zeros(front.shape[1:])

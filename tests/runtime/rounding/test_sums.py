@@ -44,6 +44,14 @@ def test_sums_of_values_within_bounds_are_within_bounds(body: str, t: str) -> No
         holds(body.replace("TYPE", t), *inputs, radius=radius)
 
 
+def test_sums_of_no_rows_have_no_bounds() -> None:
+    body = (
+        "  a = f32[0,3]{1,0} parameter(0)\n  b = f32[] parameter(1)\n  e = f32[0,3]{1,0} exponential(a)\n  ROOT c = "
+        "f32[0]{0} reduce(e, b), dimensions={1}, to_apply=add_f32"
+    )
+    holds(body, normal(0, 3), normal(), radius=0.1)
+
+
 def scattered(t: str = "f32", reducer: str = "add") -> str:
     return (
         f"  a = {t}[30]{{0}} parameter(0)\n  u = {t}[50]{{0}} parameter(1)\n  i = s32[50,1]{{1,0}} iota(), "
