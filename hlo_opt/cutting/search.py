@@ -33,7 +33,7 @@ LONGEST_TRY = 600.0
 """Seconds of the first try, on the module as it is."""
 SHORTEST_TRY = 20.0
 """The lowest limit of a try, in seconds by the clock."""
-LEAST_CPU = 3.0
+LEAST_CPU = 0.5
 """The lowest limit of a try, in seconds of a processor. Loops without end are usual among cuts of loops."""
 ALLOWED = 4
 """The limit of a try, as a multiple of the time of the first one."""

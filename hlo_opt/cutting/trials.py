@@ -27,6 +27,9 @@ T = TypeVar("T")
 FAULTS = "HLO_OPT_SHOW_TRIES"
 """An environment variable: where it is set, tasks that fail print a traceback. For work on the cuts."""
 
+BESIDE = 2
+"""Seconds of a processor that a task's other programs may take beyond its limit, such as a compiler."""
+
 
 @dataclass
 class _Running(Generic[T]):
@@ -43,7 +46,8 @@ class Trials:
     """Runs tasks in `jobs` child processes. A task that crashes, raises, or exceeds a limit has no answer.
 
     seconds      limit of a task, by the clock
-    cpu_seconds  limit of each process of a task, in seconds of a processor; None: no limit
+    cpu_seconds  limit of a task, in seconds of a processor; programs that it starts may take `BESIDE` more; None: no
+                 limit
     tried        tasks started so far
     """
 
@@ -178,16 +182,18 @@ def _undisturbed() -> Iterator[None]:
         before(signal.SIGINT, None)
 
 
-def _limit(seconds: int) -> None:
-    """Limit the processor time of this process and of each that it starts: a TimeoutError, and a second later, where
-    compiled code does not return to Python, the end of the process."""
+def _limit(seconds: float) -> None:
+    """Limit the processor time of this process and of each that it starts: a TimeoutError here, and seconds later,
+    where compiled code does not return to Python and in other programs, the end of the process."""
     import resource  # there is none on systems without fork
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise TimeoutError
 
-    signal.signal(signal.SIGXCPU, stop)
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    most = math.ceil(seconds) + BESIDE
+    resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
 
 
 def _answer(task: Callable[[], T | None], pipe: int, cpu_seconds: float | None) -> None:
@@ -196,7 +202,7 @@ def _answer(task: Callable[[], T | None], pipe: int, cpu_seconds: float | None) 
         os.setsid()
         gc.disable()  # it would write to, and so copy, all memory shared with the parent
         if cpu_seconds is not None:
-            _limit(math.ceil(cpu_seconds))
+            _limit(cpu_seconds)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.environ["HLO_OPT_THREADS"] = "1"
