@@ -271,7 +271,7 @@ class Reducer:
             length //= 2
 
     def _outputs(self) -> None:
-        """One output alone; a half of the outputs; all but one."""
+        """One output alone; a half of the outputs; all but one. Then fewer results of operations with several."""
         while True:
             n = len(outputs_of(self.module.entry))
             if n < 2:
@@ -284,6 +284,7 @@ class Reducer:
             if self._first([partial(cuts.fewer_outputs, kept=k) for k in kept]) is None:
                 break
         self._one(cuts.drop_tuple)
+        self._all(cuts.result_cuts)
 
     def _loops(self) -> None:
         self._all(cuts.loop_cuts)
