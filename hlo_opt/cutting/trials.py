@@ -27,9 +27,6 @@ T = TypeVar("T")
 FAULTS = "HLO_OPT_SHOW_TRIES"
 """An environment variable: where it is set, tasks that fail print a traceback. For work on the cuts."""
 
-BESIDE = 2
-"""Seconds of a processor that a task's other programs may take beyond its limit, such as a compiler."""
-
 
 @dataclass
 class _Running(Generic[T]):
@@ -46,8 +43,8 @@ class Trials:
     """Runs tasks in `jobs` child processes. A task that crashes, raises, or exceeds a limit has no answer.
 
     seconds      limit of a task, by the clock
-    cpu_seconds  limit of a task, in seconds of a processor; programs that it starts may take `BESIDE` more; None: no
-                 limit
+    cpu_seconds  limit of a task, in seconds of a processor; None: no limit
+    beside       what each program that a task starts may take beyond that
     tried        tasks started so far
     """
 
@@ -55,6 +52,7 @@ class Trials:
         self.jobs = max(1, jobs)
         self.seconds = seconds
         self.cpu_seconds = cpu_seconds
+        self.beside = 1.0
         self.tried = 0
 
     @property
@@ -135,7 +133,7 @@ class Trials:
             pipe, end = os.pipe()
             child = os.fork()
             if child == 0:
-                _answer(task, end, self.cpu_seconds)
+                _answer(task, end, self.cpu_seconds, self.beside)
             os.close(end)
             running[pipe] = _Running(number, child, pipe, time.monotonic() + self.seconds)
 
@@ -182,27 +180,28 @@ def _undisturbed() -> Iterator[None]:
         before(signal.SIGINT, None)
 
 
-def _limit(seconds: float) -> None:
-    """Limit the processor time of this process and of each that it starts: a TimeoutError here, and seconds later,
-    where compiled code does not return to Python and in other programs, the end of the process."""
+def _limit(seconds: float, beside: float) -> None:
+    """Limit the processor time of this process: a TimeoutError. With `beside` more, that is the limit of each program
+    that it starts, and of compiled code that does not return to Python: the end of the process."""
     import resource  # there is none on systems without fork
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise TimeoutError
 
     signal.signal(signal.SIGPROF, stop)
+    signal.signal(signal.SIGXCPU, stop)
     signal.setitimer(signal.ITIMER_PROF, seconds)
-    most = math.ceil(seconds) + BESIDE
+    most = math.ceil(seconds + beside)
     resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
 
 
-def _answer(task: Callable[[], T | None], pipe: int, cpu_seconds: float | None) -> None:
+def _answer(task: Callable[[], T | None], pipe: int, cpu_seconds: float | None, beside: float) -> None:
     """In the child: run the task, send its answer, and exit."""
     try:
         os.setsid()
         gc.disable()  # it would write to, and so copy, all memory shared with the parent
         if cpu_seconds is not None:
-            _limit(cpu_seconds)
+            _limit(cpu_seconds, beside)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.environ["HLO_OPT_THREADS"] = "1"
