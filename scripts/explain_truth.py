@@ -11,6 +11,7 @@ its ends are no neighbours any more, or something refuses it that did not before
                   for it to refuse (scripts/truth_changes.py), for each edge by itself; where one change is not
                   enough, two causes of the sentence are taken away at once
   pass left out   a kernel has further outputs because a pass gave it these: the passes without those that do
+  run once more   a pass was done before it could fuse the edge (FUS504): run again on the result, it does
   impossible      one kernel of both would need itself, or the ends run in different computations: seen in the printed
                   module, by nothing that the rules use
 
@@ -54,6 +55,9 @@ ALIKE = 5
 JOINED = "FUS105"
 """What refuses a kernel that a pass gave further outputs."""
 
+WAS_DONE = "FUS504"
+"""What refuses where a pass ran before later ones made the edge possible."""
+
 MOST_PAIRS = 12
 """Pairs of changes that are tried for an edge."""
 
@@ -74,7 +78,7 @@ TOLD = (
 )
 """What is told of an edge besides its reasons."""
 
-VERDICTS = ("switched off", "module changed", "pass left out", "impossible", "not shown", "untrue")
+VERDICTS = ("switched off", "module changed", "pass left out", "run once more", "impossible", "not shown", "untrue")
 BY_SWITCHING = ("fused", "apart", "another reason")
 """Verdicts that show a sentence by switching its codes off."""
 
@@ -147,7 +151,7 @@ def tried(path: str, preset: str, codes: list[str], rows: list[Row]) -> Row:
             found.append(("switched off", f"{name} {why}".strip()))
             continue
         begun = Begun.of(_read(path), preset) if begun is None else begun
-        shown = changed(edge, off, begun) or impossible(edge, path, preset)
+        shown = changed(edge, off, begun) or run_once_more(edge, path, preset) or impossible(edge, path, preset)
         found.append(shown or ("untrue" if name == "still refused" else "not shown", why))
     names = [f"{edge.producer} -> {edge.consumer} ({edge.relation})" for edge in edges]
     first = [edge.cause[0].code for edge in edges]
@@ -206,7 +210,8 @@ def decided_otherwise(edge: FusionDecision, off: frozenset[str], after: Fused) -
     nothing is known of it."""
     left = [d for d in after.refusals(edge) if d.reasons]
     above, below = after.homes.get(edge.producer, set()), after.homes.get(edge.consumer, set())
-    if above & below and all(d.relation == "sibling" for d in left):
+    # of two kernels with both ends, one may read another of the other's values
+    if above & below and (below <= above or all(d.relation == "sibling" for d in left)):
         return "fused"
     codes = {r.code for d in left for r in d.reasons}
     if left:
@@ -220,6 +225,13 @@ def _fused(module: Module, passes: Pipeline, off: frozenset[str]) -> Fused:
     gc.collect()
     outcome = run(module, passes=passes, simplify="never", what_if=sorted(off))
     return Fused(outcome, outcome.decide(), ended_in(outcome))
+
+
+def run_once_more(edge: FusionDecision, path: str, preset: str) -> tuple[str, str] | None:
+    """Whether the passes that were done before an edge was possible fuse it when they run again."""
+    if all(r.code != WAS_DONE for r in edge.cause):
+        return None
+    return ("run once more", "fused") if Fused.of(_read(path), preset, "auto").fuses_now(edge) else None
 
 
 def impossible(edge: FusionDecision, path: str, preset: str) -> tuple[str, str] | None:

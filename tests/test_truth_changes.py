@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from small_modules import module_of, named
 
 import hlo_opt
+from hlo_opt.diag import Reason
+from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.passes.run import run
 from scripts import explain_truth
-from scripts.explain_truth import changed, impossible
+from scripts.explain_truth import changed, decided_otherwise, impossible, run_once_more
 from scripts.truth_changes import Begun, is_cycle, stand_in
 
 ROW, SQUARE = "f32[64]{0}", "f32[64,64]{1,0}"
@@ -64,6 +67,31 @@ def test_two_causes_are_taken_away_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(explain_truth, "removals", lambda _: ways)
     shown = changed(edge, frozenset({"FUS302"}), Begun.of(module, "default"))
     assert shown == ("module changed", "d as plain operations and e as plain operations: fused")
+
+
+def refused(code: str, **numbers: str) -> FusionDecision:
+    reasons = (Reason.of(code, **numbers),)
+    return FusionDecision("a", "d", "e", "cosine", "dot", "some pass", reasons, by_pass=(reasons,))
+
+
+def test_two_kernels_that_both_have_both_ends_are_fused() -> None:
+    edge = refused("FUS302", opcode="dot", runs_as="a library call")
+    homes = {"a": {"k", "l"}, "d": {"k", "l"}}
+    after = SimpleNamespace(refusals=lambda _: [edge], homes=homes)
+    assert decided_otherwise(edge, frozenset({"FUS302"}), after) == "fused"  # type: ignore[arg-type]
+    homes["d"].add("m")
+    assert decided_otherwise(edge, frozenset({"FUS302"}), after) == ""  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fuses", [True, False])
+def test_passes_that_were_done_run_once_more(fuses: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "m.hlo"
+    file.write_text(str(module_of(f"p = {ROW} parameter(0)", f"r = {ROW} cosine(p)")))
+    monkeypatch.setattr(explain_truth.Fused, "fuses_now", lambda after, edge: fuses)
+    edge = refused("FUS504", passes="fusion-merger", producer="a", consumer="d")
+    assert run_once_more(edge, str(file), "default") == (("run once more", "fused") if fuses else None)
+    edge = refused("FUS302", opcode="dot", runs_as="a library call")
+    assert run_once_more(edge, str(file), "default") is None
 
 
 def test_a_cycle_is_seen_in_the_printed_module(tmp_path: Path) -> None:

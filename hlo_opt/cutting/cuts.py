@@ -89,6 +89,11 @@ def loop_cuts(module: Module) -> list[Cut]:
     return _of_each(module, loop_changes)
 
 
+def result_cuts(module: Module) -> list[Cut]:
+    """Cuts to fewer results of one operation each, from the last to the first."""
+    return _of_each(module, variadic_changes)
+
+
 def _of_each(module: Module, changes: Callable[[Instruction], Iterable[Change]]) -> list[Cut]:
     cuts: list[Cut] = []
     for place, computation in reversed(list(enumerate(module.computations))):

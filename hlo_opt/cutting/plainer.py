@@ -95,6 +95,8 @@ def plainer(module: Module) -> list[Cut]:
     cuts: list[Cut] = [
         partial(retyped, old=name, new=PLAINER[name]) for name in ELEMENT_TYPES if name in names and name in PLAINER
     ]
+    if "f32" in names and "s32" in names:  # arrays of one type can stand for each other
+        cuts += [partial(retyped, old="s32", new="f32"), partial(retyped, old="f32", new="s32")]
     if any(not leaf.is_row_major or (leaf.layout and leaf.layout.tail) for leaf in leaves):
         cuts.append(_row_major)
     if any(any(leaf.dynamic) for leaf in leaves):

@@ -33,8 +33,10 @@ LONGEST_TRY = 600.0
 """Seconds of the first try, on the module as it is."""
 SHORTEST_TRY = 20.0
 """The lowest limit of a try, in seconds by the clock."""
-LEAST_CPU = 3.0
+LEAST_CPU = 0.5
 """The lowest limit of a try, in seconds of a processor. Loops without end are usual among cuts of loops."""
+LEAST_BESIDE = 3.0
+"""The same of programs that a try starts, such as a compiler."""
 ALLOWED = 4
 """The limit of a try, as a multiple of the time of the first one."""
 LONG = 200
@@ -51,13 +53,15 @@ MANY = 64
 
 @dataclass(frozen=True)
 class Shown:
-    """What a text shows, the way of asking, and the time that took: by the clock, and of processors."""
+    """What a text shows, the way of asking, and the time that took: by the clock, and of processors, for the process
+    of the try and beside it."""
 
     text: str
     answer: str
     way: int
     seconds: float
     cpu_seconds: float
+    beside: float
 
 
 Ask = Callable[[], Shown | None]
@@ -118,15 +122,17 @@ class Reducer:
         self.answer, self._way = shown.answer, shown.way
         self.trials.seconds = max(SHORTEST_TRY, ALLOWED * shown.seconds)
         self.trials.cpu_seconds = max(LEAST_CPU, ALLOWED * shown.cpu_seconds)
+        self.trials.beside = max(LEAST_BESIDE, ALLOWED * shown.beside)
 
     def _ask(self, way: int, cut: Cut) -> Shown | None:
         """In a child process: what a cut of the module shows, in one way of asking."""
-        clock, cpu = time.monotonic(), sum(os.times()[:4])
+        clock, before = time.monotonic(), os.times()
         text = str(cut(self._mine()))
         answer = self.question.ways()[way](read(text), text)
         if answer is None:
             return None
-        return Shown(text, answer, way, time.monotonic() - clock, sum(os.times()[:4]) - cpu)
+        own, own_system, other, other_system = (b - a for a, b in zip(before[:4], os.times()[:4], strict=True))
+        return Shown(text, answer, way, time.monotonic() - clock, own + own_system, other + other_system)
 
     def _mine(self) -> Module:
         """The module, for a cut to change."""
@@ -271,7 +277,7 @@ class Reducer:
             length //= 2
 
     def _outputs(self) -> None:
-        """One output alone; a half of the outputs; all but one."""
+        """One output alone; a half of the outputs; all but one. Then fewer results of operations with several."""
         while True:
             n = len(outputs_of(self.module.entry))
             if n < 2:
@@ -284,6 +290,7 @@ class Reducer:
             if self._first([partial(cuts.fewer_outputs, kept=k) for k in kept]) is None:
                 break
         self._one(cuts.drop_tuple)
+        self._all(cuts.result_cuts)
 
     def _loops(self) -> None:
         self._all(cuts.loop_cuts)

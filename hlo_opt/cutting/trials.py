@@ -43,7 +43,8 @@ class Trials:
     """Runs tasks in `jobs` child processes. A task that crashes, raises, or exceeds a limit has no answer.
 
     seconds      limit of a task, by the clock
-    cpu_seconds  limit of each process of a task, in seconds of a processor; None: no limit
+    cpu_seconds  limit of a task, in seconds of a processor; None: no limit
+    beside       what each program that a task starts may take beyond that
     tried        tasks started so far
     """
 
@@ -51,6 +52,7 @@ class Trials:
         self.jobs = max(1, jobs)
         self.seconds = seconds
         self.cpu_seconds = cpu_seconds
+        self.beside = 1.0
         self.tried = 0
 
     @property
@@ -131,7 +133,7 @@ class Trials:
             pipe, end = os.pipe()
             child = os.fork()
             if child == 0:
-                _answer(task, end, self.cpu_seconds)
+                _answer(task, end, self.cpu_seconds, self.beside)
             os.close(end)
             running[pipe] = _Running(number, child, pipe, time.monotonic() + self.seconds)
 
@@ -178,25 +180,28 @@ def _undisturbed() -> Iterator[None]:
         before(signal.SIGINT, None)
 
 
-def _limit(seconds: int) -> None:
-    """Limit the processor time of this process and of each that it starts: a TimeoutError, and a second later, where
-    compiled code does not return to Python, the end of the process."""
+def _limit(seconds: float, beside: float) -> None:
+    """Limit the processor time of this process: a TimeoutError. With `beside` more, that is the limit of each program
+    that it starts, and of compiled code that does not return to Python: the end of the process."""
     import resource  # there is none on systems without fork
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise TimeoutError
 
+    signal.signal(signal.SIGPROF, stop)
     signal.signal(signal.SIGXCPU, stop)
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    most = math.ceil(seconds + beside)
+    resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
 
 
-def _answer(task: Callable[[], T | None], pipe: int, cpu_seconds: float | None) -> None:
+def _answer(task: Callable[[], T | None], pipe: int, cpu_seconds: float | None, beside: float) -> None:
     """In the child: run the task, send its answer, and exit."""
     try:
         os.setsid()
         gc.disable()  # it would write to, and so copy, all memory shared with the parent
         if cpu_seconds is not None:
-            _limit(math.ceil(cpu_seconds))
+            _limit(cpu_seconds, beside)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.environ["HLO_OPT_THREADS"] = "1"

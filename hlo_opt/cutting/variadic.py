@@ -1,13 +1,14 @@
-"""Cuts of operations over several arrays at once: a `reduce`, `reduce-window`, `scatter` or `sort` of fewer arrays.
+"""Cuts of operations that return several arrays: a fusion or call that returns fewer; a `reduce`, `reduce-window`,
+`scatter` or `sort` of fewer arrays.
 
-Each has a computation with two parameters for each array. A sort compares: its computation returns one flag, and the
-two parameters of an array are next to each other. The others combine: their computation returns a value for each array,
-and all first parameters come before all second ones. Source: the operation semantics of XLA.
+Each of the latter has a computation with two parameters for each array. A sort compares: its computation returns one
+flag, and the two parameters of an array are next to each other. The others combine: their computation returns a value
+for each array, and all first parameters come before all second ones. Source: the operation semantics of XLA.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from hlo_opt.cutting.changes import Change
@@ -22,55 +23,84 @@ APPLIED_TO = "to_apply"
 def variadic_changes(i: Instruction) -> Iterator[Change]:
     """What can be tried with an operation whose result is a tuple of arrays; nothing for any other instruction."""
     count = len(i.shape.elements or ())
-    if count < 2 or APPLIED_TO not in i.attributes or body_of(i) is not None:
+    if count < 2:
         return
-    if len(i.called_by(APPLIED_TO).parameters) == 2 * count:
+    if body_of(i) is not None:
+        yield from (partial(keep_results, kept=(number,)) for number in range(count))
+        if count > 2:
+            for number in range(count):
+                yield partial(keep_results, kept=tuple(n for n in range(count) if n != number))
+    elif APPLIED_TO in i.attributes and len(i.called_by(APPLIED_TO).parameters) == 2 * count:
         for number in range(count):
             yield partial(drop_array, number=number)
+
+
+def keep_results(i: Instruction, kept: Sequence[int]) -> None:
+    """A fusion or call that returns only these arrays. Raises ValueError where something reads another one. The root of
+    the entry may return less."""
+    callee, computation = body_of(i), i.computation
+    assert callee is not None
+    gone = [n for n in range(len(i.shape.elements or ())) if n not in kept]
+    _check(i, callee, gone)
+    _keep_results(callee, kept)
+    _put_fewer(i, kept, list(i.operands))
+    edit.sort(callee)
+    edit.sort(computation)
 
 
 def drop_array(i: Instruction, number: int) -> None:
     """One array less. Raises ValueError where the others depend on it, or something reads it. The root of the entry may
     return less."""
-    shapes, computation, callee = i.shape.elements or (), i.computation, i.called_by(APPLIED_TO)
-    module = computation.module
-    assert module is not None
-    if any(tuple_index(user) in (None, number) for user in i.users):
-        raise ValueError("it is read")
-    if (i.is_root and computation is not module.entry) or len(callers(module)[callee]) > 1:
-        raise ValueError("something else needs it")
-    count = len(shapes)
+    computation, callee = i.computation, i.called_by(APPLIED_TO)
+    _check(i, callee, [number])
+    count = len(i.shape.elements or ())
+    kept = [n for n in range(count) if n != number]
     is_sort = callee.root.shape.is_array
     gone = {2 * number, 2 * number + 1} if is_sort else {number, number + count}
     operands = {number} if is_sort else {number, len(i.operands) - count + number}
     if not is_sort:
-        _drop_result(callee, number)
+        _keep_results(callee, kept)
     for parameter in sorted(callee.parameters, key=lambda p: -(p.parameter_number or 0)):
         if parameter.parameter_number in gone:
             _drop_parameter(callee, parameter)
-    left = [s for n, s in enumerate(shapes) if n != number]
-    kept = [o for n, o in enumerate(i.operands) if n not in operands]
+    _put_fewer(i, kept, [o for n, o in enumerate(i.operands) if n not in operands])
+    edit.sort(callee)
+    edit.sort(computation)
+
+
+def _check(i: Instruction, callee: Computation, gone: Sequence[int]) -> None:
+    """Raises ValueError where something reads one of these results or all of them, or calls the computation, too."""
+    module = i.computation.module
+    assert module is not None
+    if any(tuple_index(user) in (None, *gone) for user in i.users):
+        raise ValueError("it is read")
+    if (i.is_root and i.computation is not module.entry) or len(callers(module)[callee]) > 1:
+        raise ValueError("something else needs it")
+
+
+def _put_fewer(i: Instruction, kept: Sequence[int], operands: Sequence[Instruction]) -> None:
+    """The operation with these operands and only these of its results in its place."""
+    computation, shapes = i.computation, i.shape.elements or ()
+    left = [shapes[n] for n in kept]
     shape = Shape.tuple_of(*left) if len(left) > 1 else left[0]
-    fewer = edit.create(computation, i.name, i.opcode, shape, kept, i.attributes)
+    fewer = edit.create(computation, i.name, i.opcode, shape, operands, i.attributes)
     for user in list(i.users):
         place = tuple_index(user)
         assert place is not None
-        new = fewer if len(left) == 1 else edit.create_element(fewer, place - (place > number))
+        new = fewer if len(left) == 1 else edit.create_element(fewer, kept.index(place))
         edit.replace_all_uses(user, new)
         edit.remove(user)
     if i.is_root:
         edit.set_root(computation, fewer)
     edit.remove(i)
-    edit.sort(callee)
-    edit.sort(computation)
 
 
-def _drop_result(callee: Computation, number: int) -> None:
-    """One value less that a computation returns; what only it needs goes, too."""
+def _keep_results(callee: Computation, kept: Sequence[int]) -> None:
+    """Only these values that a computation returns; what only the others need goes, too."""
     results = tuple_elements(callee.root)
     if results is None:
         raise ValueError("the results are not put together in the computation")
-    before, left = callee.root, [r for n, r in enumerate(results) if n != number]
+    before, left = callee.root, [results[n] for n in kept]
     if len(left) == 1:
         edit.set_root(callee, left[0])
     else:

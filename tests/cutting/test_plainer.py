@@ -8,6 +8,7 @@ from cutting_modules import TEXT
 
 import hlo_opt
 from hlo_opt.cutting import plainer
+from hlo_opt.cutting.parts import size
 from hlo_opt.diag import HloOptError
 from hlo_opt.ir import edit
 
@@ -22,6 +23,23 @@ def test_sizes_change_everywhere_and_results_follow():
     module = sound(plainer.resized(hlo_opt.parse(TEXT), {16: 3, 8: 4}))
     shapes = {i.name: i.shape.dimensions for i in module.entry.instructions}
     assert shapes["a"] == (4, 3) and shapes["r"] == (4,) and shapes["c"] == (4,) and shapes["k"] == (8,)
+
+
+def test_arrays_of_two_types_become_one():
+    text = """HloModule m
+ENTRY e {
+  p = f32[4]{0} parameter(0)
+  q = s32[4]{0} parameter(1)
+  ROOT t = (f32[4]{0}, s32[4]{0}) tuple(p, q)
+}
+"""
+    module = hlo_opt.parse(text)
+    types = [
+        [leaf.type.name for leaf in sound(smaller).entry.root.shape.leaves()]
+        for cut in plainer.plainer(module)
+        if size(smaller := cut(edit.clone_module(module))) < size(module)
+    ]
+    assert types == [["f32", "f32"], ["s32", "s32"]]
 
 
 def test_windows_slices_and_constants_follow():

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -55,6 +56,13 @@ def test_a_limit_in_seconds_of_a_processor_ends_what_computes_and_not_what_waits
     trials = Trials(2, 60, cpu_seconds=1)
     assert trials.first([computes, waits]) == (1, "waited")
     assert trials.one(says_so) == "too long"
+
+
+def test_programs_have_a_limit_of_their_own():
+    trials = Trials(1, 60, cpu_seconds=0.2)
+    trials.beside = 0.5
+    ends = trials.one(lambda: subprocess.run(["sh", "-c", "while :; do :; done"], check=False).returncode)
+    assert ends == -signal.SIGXCPU
 
 
 def test_what_a_try_starts_ends_with_it(tmp_path):

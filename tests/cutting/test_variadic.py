@@ -5,7 +5,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.cutting import cuts
-from hlo_opt.cutting.variadic import drop_array
+from hlo_opt.cutting.variadic import drop_array, keep_results
 from hlo_opt.diag import HloOptError
 from hlo_opt.ir import edit
 
@@ -45,12 +45,12 @@ ENTRY e {
 """
 
 
-def with_fewer(text):
-    """The valid modules in which an operation is over one array less."""
+def with_fewer(text, kind=drop_array):
+    """The valid modules after each change of a kind: an operation with fewer arrays."""
     module, results = hlo_opt.parse(text), []
     for cut in cuts.single_cuts(module):
         change = cut.keywords["change"]
-        if getattr(change, "func", None) is not drop_array:
+        if getattr(change, "func", None) is not kind:
             continue
         try:
             result = hlo_opt.parse(str(cut(edit.clone_module(module))))
@@ -79,3 +79,33 @@ def test_the_root_of_the_entry_returns_less():
 def test_an_array_that_the_others_depend_on_stays():
     assert not with_fewer(COMPARED.replace("index=0", "index=1").replace("r = f32[8]{0}", "r = s32[8]{0}"))
     assert not with_fewer(COMBINED.replace("add(a, b)", "convert(j)"))
+
+
+FUSED = """HloModule m
+f {
+  p = f32[8]{0} parameter(0)
+  s = f32[8]{0} sine(p)
+  c = f32[8]{0} cosine(p)
+  n = f32[] constant(2)
+  ROOT t = (f32[8]{0}, f32[8]{0}, f32[]) tuple(s, c, n)
+}
+ENTRY e {
+  p = f32[8]{0} parameter(0)
+  ROOT f = (f32[8]{0}, f32[8]{0}, f32[]) fusion(p), kind=kLoop, calls=f
+}
+"""
+
+
+def test_a_fusion_returns_less():
+    modules = with_fewer(FUSED, keep_results)
+    assert [str(m.entry.root.shape) for m in modules[:3]] == ["f32[8]{0}", "f32[8]{0}", "f32[]"]
+    assert [len(m.entry.root.shape.elements) for m in modules[3:]] == [2, 2, 2]
+    (got,) = hlo_opt.evaluate(modules[1], [np.ones(8, np.float32)])
+    np.testing.assert_allclose(got, np.full(8, np.cos(1)), rtol=1e-6)
+
+
+def test_a_result_that_is_read_stays():
+    reader = "  ROOT r = f32[8]{0} get-tuple-element(f), index=1\n}\n"
+    (module, *others) = with_fewer(FUSED.replace("ROOT f", "f").removesuffix("}\n") + reader, keep_results)
+    assert module.entry.root.opcode == "fusion" and module.entry.root.shape.is_array
+    assert [len(m.entry.root.operands[0].shape.elements) for m in others] == [2, 2]
