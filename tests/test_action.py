@@ -60,9 +60,9 @@ def test_what_is_no_worse_passes(dumps: Path) -> None:
 
 
 def test_without_a_base_only_the_lines_are_annotated(dumps: Path) -> None:
-    shutil.copy(ROOT / "testdata" / "dumps" / "transformer_train_step.hlo", dumps / "now")
+    shutil.copy(ROOT / "testdata" / "dumps" / "nested.hlo", dumps / "now")
     done = run(dumps, FILES="now", BASE="", LIMIT="5%", TARGET="a100_sxm_80")
-    assert done.returncode == 0 and "HLO714" not in done.stdout and "title=LNT101" in done.stdout
+    assert done.returncode == 0 and "HLO714" not in done.stdout and "title=LNT105" in done.stdout
 
 
 def test_inputs_reach_the_script_as_variables_only() -> None:
