@@ -37,7 +37,7 @@ def dump(name: str) -> str:
 
 def test_edges_are_found_that_had_better_stay_apart() -> None:
     tuned = tune(dump("adamw_mixed"), trials=8)
-    assert len(tuned.setting.forbid) == 1 and tuned.after.us < 0.98 * tuned.before.us
+    assert len(tuned.setting.forbid) == 1 and tuned.after.us < tuned.before.us
     fused, _ = hlo_opt.fuse(dump("adamw_mixed"), **tuned.options)
     assert module_summary(fused, H100).est_us == tuned.after.us
     default, _ = hlo_opt.fuse(dump("adamw_mixed"))
