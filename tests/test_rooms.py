@@ -72,6 +72,7 @@ SUB_ROOMS = {
         "counts",
         "choices",
         "pulls",
+        "relations",
         "extremes",
         "ordering",
         "control",

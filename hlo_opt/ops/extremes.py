@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from hlo_opt.ir import Called, Computation, ElementType, Instruction, array, edit
@@ -13,19 +13,12 @@ from hlo_opt.ir.element_type import PRED
 from hlo_opt.ops.counts import counted_along
 from hlo_opt.ops.pulls import Pulls
 from hlo_opt.ops.reduction.reducers import is_identity
+from hlo_opt.ops.relations import RELATIONS
 from hlo_opt.ops.sets import tuple_elements
 from hlo_opt.ops.writer import Writer
 
 Extreme = Literal["minimum", "maximum"]
 
-_RELATIONS: dict[str | None, Callable[[float, float], bool]] = {
-    "LT": operator.lt,
-    "LE": operator.le,
-    "GT": operator.gt,
-    "GE": operator.ge,
-    "EQ": operator.eq,
-    "NE": operator.ne,
-}
 _NAN = float("nan")
 _PAIRS = [*itertools.product((0.0, 1.0), repeat=2), (_NAN, 0.0), (0.0, _NAN), (_NAN, _NAN)]
 """Two values of a float in all their relations."""
@@ -121,7 +114,7 @@ def _picked(reducer: Computation, left: float, right: float) -> int | None:
         elif None in operands:
             return None
         elif i.opcode == "compare" and i.word("type") != "TOTALORDER":
-            known[i] = _RELATIONS[i.word("direction")](*operands)  # type: ignore[arg-type]  # none is None
+            known[i] = bool(RELATIONS[i.word("direction")](*operands))
         elif i.opcode in ("and", "or") and i.shape.type == PRED:
             known[i] = (all if i.opcode == "and" else any)(operands)
         elif i.opcode == "not" and i.shape.type == PRED:

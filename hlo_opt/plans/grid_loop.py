@@ -95,45 +95,14 @@ def walks(region: Region, segment: Segment[InGrid], launch: Launch) -> list[Walk
     part, threads, trips = segment.part, segment.part.threads, segment.part.rounds
     near, walks = part.near, []
     for value in part.state:
-        shape = value.parameter.shape
-        at, places = _shared_out(shape, threads)
-        written = [(shape, at)] * (value.number in part.numbers)
-        walks.append(
-            Walk(
-                min(threads, shape.element_count),
-                [(value.initial, at)],
-                written,
-                places=places,
-                rounds=_rounds(shape, threads),
-                published=[(shape, at)],
-            )
-        )
+        shape, is_result = value.parameter.shape, value.number in part.numbers
+        walks.append(_start(shape, value.initial, threads, is_result=is_result, is_shared=True))
     for cell in part.kept:
-        shape = cell.value.shape
-        at, places = _shared_out(shape, threads)
-        walks.append(
-            Walk(
-                min(threads, shape.element_count),
-                [(cell.value, at)],
-                places=places,
-                rounds=_rounds(shape, threads),
-                published=[(shape, at)],
-            )
-        )
+        walks.append(_start(cell.value.shape, cell.value, threads, is_result=False, is_shared=True))
     walks[0] = _meeting(walks[0], 1)
     for result in part.results:
         if result.before is not None:
-            shape = result.update.shape
-            at, places = _shared_out(shape, threads)
-            walks.append(
-                Walk(
-                    min(threads, shape.element_count),
-                    [(result.before, at)],
-                    [(shape, at)],
-                    places=places,
-                    rounds=_rounds(shape, threads),
-                )
-            )
+            walks.append(_start(result.update.shape, result.before, threads, is_result=True, is_shared=False))
     for phase in part.phases:
         of_phase = [walk for cell in phase for walk in _of_cell(part, cell)]
         walks += [_meeting(of_phase[0], 1), *of_phase[1:]]
@@ -208,6 +177,19 @@ def _of_cell(part: InGrid, cell: Cell) -> Iterator[Walk]:
         origins=part.origins,
     )
     yield replace(whole, wanted=(), rounds=rounds, times=trips)
+
+
+def _start(shape: Shape, value: Instruction, threads: int, *, is_result: bool, is_shared: bool) -> Walk:
+    """The walk of all threads over an array of that shape, which holds a value from before the first round."""
+    at, places = _shared_out(shape, threads)
+    return Walk(
+        min(threads, shape.element_count),
+        [(value, at)],
+        [(shape, at)] if is_result else [],
+        places=places,
+        rounds=_rounds(shape, threads),
+        published=[(shape, at)] if is_shared else [],
+    )
 
 
 def _shared_out(shape: Shape, threads: int) -> tuple[Index, Mapping[str, Expression]]:

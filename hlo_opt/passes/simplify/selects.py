@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
-
 from hlo_opt.ir import Instruction
-from hlo_opt.ir.values import Array
+from hlo_opt.ops.relations import RELATIONS
 from hlo_opt.passes.simplify.reading import is_a, is_integer, is_number, is_truth, uniform
 from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.site import Site
@@ -231,20 +228,10 @@ def compare_of_choice(i: Instruction, site: Site) -> Instruction | None:
         yes, no, number = uniform(inner.operands[1]), uniform(inner.operands[2]), uniform(other)
         if yes is None or no is None or number is None or inner.shape.type.is_complex:
             continue
-        holds = _COMPARED[direction]
+        holds = RELATIONS[direction]
         first, second = bool(holds(yes, number)), bool(holds(no, number))
         if first == second:
             return site.full(i.shape, first)
         where = inner.operands[0]
         return where if first else site.elementwise("not", where)
     return None
-
-
-_COMPARED: dict[str, Callable[[Array, Array], object]] = {
-    "LT": operator.lt,
-    "LE": operator.le,
-    "GT": operator.gt,
-    "GE": operator.ge,
-    "EQ": operator.eq,
-    "NE": operator.ne,
-}
