@@ -26,7 +26,8 @@ from hlo_opt.plans.calls import price_of_call
 from hlo_opt.plans.price import price
 
 _MEANING = ("lhs_batch_dims", "rhs_batch_dims", "lhs_contracting_dims", "rhs_contracting_dims")
-_ASKED = ("operand_precision", "algorithm")
+_ASKED = ("operand_precision", "algorithm", "frontend_attributes")
+"""What is asked of a product. Frontend attributes may mean anything, so those of one product are not given to another."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def _is_plain(i: Instruction) -> bool:
     """Whether it is a product of two arrays of known sizes, and nothing else."""
     if i.opcode != "dot" or len(i.operands) != 2 or i.control_predecessors or not i.shape.element_count:
         return False
-    if not i.attributes.keys() <= {*_MEANING, *_ASKED, "metadata", "frontend_attributes"}:
+    if not i.attributes.keys() <= {*_MEANING, *_ASKED, "metadata"}:
         return False
     shapes = [i.shape, *(o.shape for o in i.operands)]
     return not any(any(s.dynamic) for s in shapes)

@@ -89,12 +89,25 @@ ASKED = products(
     f"b [16,64] x y:[64,64] {PLAIN}",
 )
 
+MARKED = products(
+    f'a [16,64] x:[16,64] w:[64,64] {PLAIN}, frontend_attributes={{group="1"}}',
+    f"b [16,64] x y:[64,64] {PLAIN}",
+)
+
 
 @pytest.mark.parametrize(
-    "text", [CHAIN, LARGE, SHAPES, ASKED], ids=["one needs the other", "large", "other shapes", "another precision"]
+    "text",
+    [CHAIN, LARGE, SHAPES, ASKED, MARKED],
+    ids=["one needs the other", "large", "other shapes", "another precision", "other frontend attributes"],
 )
 def test_what_stays(text: str) -> None:
     assert len(dots(merged(text))) == 2
+
+
+def test_equal_frontend_attributes_stay() -> None:
+    marked = 'frontend_attributes={group="1"}'
+    made = merged(products(*(f"{n} [16,64] x:[16,64] {n}w:[64,64] {PLAIN}, {marked}" for n in "ab")))
+    assert dots(made) == ["(16, 128)"] and str(made).count(marked) == 3  # the product and its two parts
 
 
 def test_a_processor_has_routines() -> None:
