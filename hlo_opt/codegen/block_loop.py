@@ -12,7 +12,7 @@ from hlo_opt.codegen.tree import Barrier, Break
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression
-from hlo_opt.ops.code import Name, code
+from hlo_opt.ops.code import Name, negated
 from hlo_opt.plans.block_loop import InBlock, largest
 from hlo_opt.plans.phases import Cell
 from hlo_opt.plans.plan import Plan, Segment
@@ -68,7 +68,7 @@ def _round(
             )
         builder.add(Barrier())
     if part.test is not None:
-        builder.add(Break(code("!{}", builder.stored_element(builder.pointer(part.test), part.test.shape, ()))))
+        builder.add(Break(negated(builder.stored_element(builder.pointer(part.test), part.test.shape, ()))))
     for result in part.results:
         crew.write(builder, part, result, pointers[result.number], round_)
     if part.lasting:

@@ -17,7 +17,7 @@ from hlo_opt.codegen.tree import Break, GridBarrier, Kept
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Constant, Expression, add, constant, multiply
-from hlo_opt.ops.code import NOTHING, Name, code
+from hlo_opt.ops.code import NOTHING, Name, code, negated
 from hlo_opt.plans.grid_loop import InGrid
 from hlo_opt.plans.phases import Cell
 from hlo_opt.plans.plan import Plan, Segment
@@ -99,7 +99,7 @@ class _Loop:
                 )
             builder.add(self.meeting)
         if part.test is not None:
-            builder.add(Break(code("!{}", builder.stored_element(builder.pointer(part.test), part.test.shape, ()))))
+            builder.add(Break(negated(builder.stored_element(builder.pointer(part.test), part.test.shape, ()))))
         for result in part.results:
             self.crew.write(builder, part, result, self.pointers[result.number], None)
         if part.lasting:

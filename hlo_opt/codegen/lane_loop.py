@@ -11,7 +11,7 @@ from hlo_opt.codegen.loop import elements_of_thread
 from hlo_opt.codegen.tree import Break
 from hlo_opt.codegen.vectors import Store, Targets
 from hlo_opt.ir.index_map import Expression, add, constant
-from hlo_opt.ops.code import Code, Name, code
+from hlo_opt.ops.code import Code, Name, code, negated
 from hlo_opt.ops.indexing.table import clamped_starts
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.lane_loop import Lanes, Results, Value, places_of
@@ -102,7 +102,7 @@ def _round(
         provide_counters(builder, part, round_)
     for test, lanes in part.tests:
         (index,) = places_of(test.shape, lanes, lane)
-        builder.add(Break(code("!{}", builder.value(test, index)), stays=bool(lanes)))
+        builder.add(Break(negated(builder.value(test, index)), stays=bool(lanes)))
     after = []
     for slot in state:
         following = builder.value(slot.value.result, slot.index)

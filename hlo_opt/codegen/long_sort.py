@@ -12,7 +12,7 @@ from hlo_opt.codegen.tree import Barrier, Merge, Network, Statement
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Shape
 from hlo_opt.ir.index_map import Variable, add, constant, delinearize, multiply
-from hlo_opt.ops.code import NOTHING, Code, Name, cell, code, of
+from hlo_opt.ops.code import NOTHING, Code, Name, cell, code, negated, of
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.long_sort import LongLines
 from hlo_opt.plans.plan import Plan, Segment
@@ -84,8 +84,8 @@ def _exchange(builder: Builder, frame: _Frame, first: Variable, second: Variable
     )
     condition = _is_after(builder, frame, low, high)
     if not frame.lines.breaks_ties:
-        tie = _is_after(builder, frame, high, low)
-        condition = code("{} || (!{} && {} < {})", condition, tie, high, low)
+        tie = negated(_is_after(builder, frame, high, low))
+        condition = code("{} || ({} && {} < {})", condition, tie, high, low)
     with builder.branch(condition):
         builder.assign(cell(frame.places, cells[0]), high)
         builder.assign(cell(frame.places, cells[1]), low)

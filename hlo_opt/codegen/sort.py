@@ -15,7 +15,7 @@ from hlo_opt.codegen.tree import Barrier, Let, Merge, Network, Statement
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, divide, modulo, multiply, variable
-from hlo_opt.ops.code import NOTHING, Code, Name, call, cell, code, of
+from hlo_opt.ops.code import NOTHING, Code, Name, call, cell, code, negated, of
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.plans.columns import WARP
@@ -356,7 +356,7 @@ def _exchange(builder: Builder, tables: _Tables, line: Code, first: Expression, 
         )
         condition = _is_after(builder, tables, low, high)
         if tables.positions is not None and not lines.breaks_ties:
-            tie = code("!{}", _is_after(builder, tables, high, low))
+            tie = negated(_is_after(builder, tables, high, low))
             later = code("{} < {}", high[tables.positions], low[tables.positions])
             condition = code("{} || ({} && {})", condition, tie, later)
         with builder.branch(condition):

@@ -12,7 +12,7 @@ from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.element_type import S32
 from hlo_opt.ir.index_map import Expression, Variable, constant
-from hlo_opt.ops.code import NOTHING, Code, both, code, of
+from hlo_opt.ops.code import NOTHING, Code, both, code, negated, of
 from hlo_opt.ops.reduction.reducers import is_wide, running_types
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.window_scatter import Boxes, Side, index_in, places_read
@@ -107,10 +107,8 @@ def _selected(builder: Builder, hero: Instruction, lines: Sequence[_Line], numbe
             builder.assign(where, code("0"))
             continue
         with builder.branch(inside):
-            keeps = builder.apply(select, [best, value])[0]
-            is_first = "" if not every[0][1] else "{} < 0 || "
-            names = (where, keeps) if is_first else (keeps,)
-            with builder.branch(code(is_first + "!{}", *names)):
+            loses = negated(builder.apply(select, [best, value])[0])
+            with builder.branch(code("{} < 0 || {}", where, loses) if every[0][1] else loses):
                 builder.assign(best, value)
                 builder.assign(where, code("{}", position))
     exists = both(*(line.windows[n].inside for line, n in zip(lines, number, strict=True)))

@@ -272,6 +272,12 @@ def both(*conditions: Code) -> Code:
     return joined(" && ", [c for c in conditions if c])
 
 
+def negated(condition: Code) -> Code:
+    """The opposite of a condition."""
+    is_simple = condition.is_atom or (len(condition.pieces) == 1 and not isinstance(condition.pieces[0], str))
+    return code("!{}" if is_simple else "!({})", condition)
+
+
 def joined(between: str, parts: list[Code]) -> Code:
     """Expressions joined by text."""
     pieces: list[Piece] = []

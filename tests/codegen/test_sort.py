@@ -257,6 +257,7 @@ def test_comparators_of_keys(tool: Any) -> None:
         (got,), (wanted,) = tool.run(text, [values]), hlo_opt.evaluate(hlo_opt.parse(text), [values])
         np.testing.assert_array_equal(got.view(np.int32), np.asarray(wanted).view(np.int32))
     tool.all_agree([sort("5,20", ("bf16", "s32"), along=1, compare=by_key("bf16", less))])
+    tool.all_agree([sort("600,8", (t,), along=1, compare=by_key(t, less)) for t in ("f32", "f16")])
 
 
 def test_keys_are_integers(planner: Any) -> None:

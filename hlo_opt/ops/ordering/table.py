@@ -16,7 +16,7 @@ from hlo_opt.ir.attribute import WindowDimension
 from hlo_opt.ir.element_type import PRED, S32
 from hlo_opt.ir.index_map import Condition, Expression, add, constant, dimensions, divide, modulo, multiply, variable
 from hlo_opt.ops import faces, omitted
-from hlo_opt.ops.code import NOTHING, Code, code
+from hlo_opt.ops.code import NOTHING, Code, code, negated
 from hlo_opt.ops.elementwise.declare import check_kind
 from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.lowering import Index, KernelBuilder, difference, guard
@@ -92,7 +92,7 @@ def _selected_of_all(
             best, where = builder.variable(operand.shape.type, candidate), builder.variable(S32, code("0"))
             continue
         keeps = builder.apply(instruction.called_by("select"), [best, candidate])[0]
-        with builder.branch(code("!{}", keeps)):
+        with builder.branch(negated(keeps)):
             builder.assign(best, candidate)
             builder.assign(where, builder.text(_linear(tuple(map(constant, number)), sizes)))
     return where
@@ -160,7 +160,7 @@ def _selected(builder: KernelBuilder, instruction: Instruction, parts: Sequence[
             scopes.enter_context(builder.branch(inside))
         candidate = builder.value(operand, tuple(at))
         keeps = builder.apply(instruction.called_by("select"), [best, candidate])[0]
-        with builder.branch(code("{} < 0 || !{}", where, keeps)):
+        with builder.branch(code("{} < 0 || {}", where, negated(keeps))):
             builder.assign(best, candidate)
             builder.assign(where, builder.text(_linear(tuple(position), [w.size for w in parts])))
     return where
