@@ -27,7 +27,7 @@ from hlo_opt.plans.price import price
 
 _MEANING = ("lhs_batch_dims", "rhs_batch_dims", "lhs_contracting_dims", "rhs_contracting_dims")
 _ASKED = ("operand_precision", "algorithm", "frontend_attributes")
-"""What is asked of a product. Frontend attributes may mean anything, so those of one product are not given to another."""
+"""What is asked of a product. Frontend attributes may mean anything: those of one product are not given to another."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -286,6 +287,28 @@ def _reduce(instruction: Instruction, evaluate: Face) -> Face:
     return sums.reduction(instruction, evaluate) or folded(instruction, evaluate)
 
 
+def _topk(instruction: Instruction, evaluate: Face) -> Face:
+    """The rule of a `topk`: computed NaN have any sign and payload, and it orders by these."""
+    rule = opaque(instruction, evaluate)
+
+    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+        results = cast("tuple[Value, ...]", rule(analyst, instruction, values))
+        (of_lines,) = values
+        lines = np.any(picked(of_lines, VALUE) != picked(of_lines, VALUE), axis=-1, keepdims=True)
+        if not is_spread((of_lines,)) or not lines.any():
+            return results
+        analyst.tie(instruction, int(np.count_nonzero(lines)))
+        return tuple(map(partial(_open, lines), results))
+
+    return run
+
+
+def _open(where: Array, value: Value) -> Spread:
+    rows = np.array(full(rows_of(value)))
+    set_aside(rows, np.broadcast_to(where, rows.shape[1:]), element_type_of(rows.dtype))
+    return Spread(rows)
+
+
 _SPECIAL: dict[str, Callable[[Instruction, Face], Face | None]] = {
     "conditional": control.conditional,
     "convolution": _convolution,
@@ -299,6 +322,7 @@ _SPECIAL: dict[str, Callable[[Instruction, Face], Face | None]] = {
     "scatter": sums.scatter,
     "select-and-scatter": sums.selected,
     "sort": sort,
+    "topk": _topk,
     "while": control.while_,
 }
 

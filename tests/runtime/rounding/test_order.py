@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from hlo_opt.ops.values import HIGH, LOW, MOVED, Spread
+from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, Spread
 
-from .spreads import holds, parsed, run, spread
+from .spreads import holds, parsed, run, spread, within
 
 RNG = np.random.default_rng(5)
 LESS = (
@@ -82,3 +82,20 @@ def test_a_fold_whose_order_shows_is_turned_by_simulated_backends() -> None:
     assert isinstance(made, Spread) and ((made.rows[LOW] <= total) & (total <= made.rows[HIGH])).all()
     assert (made.rows[MOVED:] != made.rows[0]).any()
     assert isinstance(run(parsed(body, odd), [spread(RNG, a, 1e-3)])[0], Spread)
+
+
+def test_computed_nan_stand_in_any_order() -> None:
+    """A backend may give a NaN any sign and payload, and `topk` orders by these."""
+    module = parsed(
+        "  x = f32[2,4]{1,0} parameter(0)\n  ROOT t = (f32[2,3]{1,0}, s32[2,3]{1,0}) topk(x), k=3, largest=true"
+    )
+    nan = np.array([0x7FC00000, 0x7FFFFFFF, 0xFFC00000], np.uint32).view(np.float32)
+    x = np.array([[1, nan[0], 2, nan[1]], [1, 2, 3, 4]], np.float32)
+    assert [m.tolist() for m in run(module, [x])[1:]] == [[[3, 1, 2], [3, 2, 1]]]
+    computed = np.repeat(x[None], ROWS, axis=0)
+    computed[HIGH, 1, 0] = 1.5
+    values, places = run(module, [Spread(computed)])
+    for other in ([1, nan[1], 2, nan[0]], [1, nan[2], 2, nan[2]]):
+        for found, wanted in zip((values, places), run(module, [np.array([other, x[1]], np.float32)]), strict=True):
+            assert within(found, wanted).all()
+    assert (places.rows[:, 1] == [3, 2, 1]).all()
