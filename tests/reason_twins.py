@@ -81,6 +81,10 @@ TWINS: dict[str, tuple[Change, ...]] = {
     # the fusion holds what reads the array by index
     "FUS309": (("f32[2,4]{1,0} bitcast", "f32[2,4]{1,0} reshape"),),
     "FUS310": ((", while-fusion", ""),),
+    "FUS311": ((
+        "d = f32[33,33]{1,0} dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={1}",
+        "s = f32[33,1]{1,0} slice(x), slice={[0:33], [0:1]}\n  d = f32[33,33]{1,0} concatenate(x, x, s), dimensions={1}",
+    ),),
     "FUS321": (("f32[8,128]{1,0} dynamic-slice(t, i, i), dynamic_slice_sizes={8,128}", "f32[64,128]{1,0} abs(t)"),),
     "FUS322": (
         ("f32[4,15]{1,0} reshape(t)", "f32[6,10]{1,0} abs(t)"),

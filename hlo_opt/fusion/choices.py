@@ -193,8 +193,9 @@ def library_call(edge: Edge) -> Reason | None:
     for instruction, traits in sides:
         spec = find(traits.library) if traits.library and not is_boundary_fusion(instruction) else None
         if spec is not None:
-            runs_as = spec.runs_as if fused(instruction) is None else "a kernel of ours"
-            return Reason.of("FUS302", opcode=traits.library, runs_as=runs_as)
+            if fused(instruction) is not None:
+                return Reason.of("FUS311", fusion=instruction.name, opcode=traits.library)
+            return Reason.of("FUS302", opcode=traits.library, runs_as=spec.runs_as)
     return None
 
 

@@ -55,7 +55,7 @@ def test_the_dearest_comes_first_and_a_line_and_a_code_are_one() -> None:
     ]
     assert found[2].message.splitlines() == [
         "f -> g is not fused: `dot` runs as a library call",
-        "hint: a library call may take what follows `dot` as its epilogue; a kernel of ours takes in nothing more",
+        "hint: a library call may take what follows `dot` as its epilogue",
         "fusing it alone would save 2 us",
         "nor are, from the same line: a -> b",
     ]
