@@ -26,8 +26,8 @@ from hlo_opt.passes.stages import first_stage
 from hlo_opt.passes.table import preset as text_of_preset
 
 OWN_KERNELS = frozenset(
-    {"FUS102", "FUS104", "FUS301", "FUS302", "FUS303", "FUS305", "FUS307", "FUS308", "FUS309", "FUS310", "FUS311", "FUS321",
-     "FUS609", "FUS610"}
+    {"FUS102", "FUS104", "FUS301", "FUS302", "FUS303", "FUS305", "FUS307", "FUS308", "FUS309", "FUS310", "FUS311",
+     "FUS321", "FUS609", "FUS610"}
 )  # fmt: skip
 """Codes of what an operation is by itself."""
 
