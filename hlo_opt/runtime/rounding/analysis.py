@@ -390,7 +390,7 @@ def opaque(instruction: Instruction, evaluate: Face) -> Face:
     spec = find(instruction.opcode)
     exact = spec is not None and spec.kind in (OpKind.RANDOM, OpKind.MOVEMENT, OpKind.INDEXING, OpKind.ELEMENTWISE)
     exact = exact or (
-        instruction.opcode in ("topk", "custom-call")
+        instruction.opcode == "custom-call"
         and not any(
             leaf.is_array and (leaf.type.is_float or leaf.type.is_complex) for leaf in instruction.shape.leaves()
         )

@@ -1,0 +1,168 @@
+"""What lies between kernels becomes narrower: where operations move to the reader, that values stay, and what is left."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hlo_opt
+from hlo_opt.evaluate.inputs import module_inputs
+from hlo_opt.ir import Module
+from tests.small_modules import H100
+
+HEAD = """HloModule m
+
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+
+less {
+  a = s64[] parameter(0)
+  b = s64[] parameter(1)
+  ROOT s = s64[] maximum(a, b)
+}
+"""
+READER = """
+k1 {
+  x = f32[512,4096]{1,0} parameter(0)
+  zero = f32[] constant(0)
+  ROOT c = f32[4096]{0} reduce(x, zero), dimensions={0}, to_apply=add
+}
+"""
+CONVERT = f"""{HEAD}
+k0 {{
+  p = bf16[512,4096]{{1,0}} parameter(0)
+  n = bf16[512,4096]{{1,0}} negate(p)
+  w = f32[512,4096]{{1,0}} convert(n)
+  two = f32[] constant(2)
+  twos = f32[512,4096]{{1,0}} broadcast(two), dimensions={{}}
+  ROOT m = f32[512,4096]{{1,0}} multiply(w, twos)
+}}
+{READER}
+ENTRY e {{
+  p = bf16[512,4096]{{1,0}} parameter(0)
+  k = f32[512,4096]{{1,0}} fusion(p), kind=kLoop, calls=k0
+  ROOT c = f32[4096]{{0}} fusion(k), kind=kInput, calls=k1
+}}
+"""
+TWO = f"""{HEAD}
+k0 {{
+  p = bf16[512,4096]{{1,0}} parameter(0)
+  n = bf16[512,4096]{{1,0}} negate(p)
+  w = f32[512,4096]{{1,0}} convert(n)
+  ROOT r = (bf16[512,4096]{{1,0}}, f32[512,4096]{{1,0}}) tuple(n, w)
+}}
+{READER}
+ENTRY e {{
+  p = bf16[512,4096]{{1,0}} parameter(0)
+  k = (bf16[512,4096]{{1,0}}, f32[512,4096]{{1,0}}) fusion(p), kind=kLoop, calls=k0
+  n = bf16[512,4096]{{1,0}} get-tuple-element(k), index=0
+  w = f32[512,4096]{{1,0}} get-tuple-element(k), index=1
+  c = f32[4096]{{0}} fusion(w), kind=kInput, calls=k1
+  ROOT o = (bf16[512,4096]{{1,0}}, f32[4096]{{0}}) tuple(n, c)
+}}
+"""
+KEYS = f"""{HEAD}
+k0 {{
+  p = f32[256,4096]{{1,0}} parameter(0)
+  n = f32[256,4096]{{1,0}} tanh(p)
+  b = s32[256,4096]{{1,0}} bitcast-convert(n)
+  w = s64[256,4096]{{1,0}} convert(b)
+  i = s64[256,4096]{{1,0}} iota(), iota_dimension=1
+  ROOT m = s64[256,4096]{{1,0}} xor(w, i)
+}}
+
+k1 {{
+  x = s64[256,4096]{{1,0}} parameter(0)
+  y = s64[256,4096]{{1,0}} parameter(1)
+  d = s64[256,4096]{{1,0}} subtract(x, y)
+  zero = s64[] constant(0)
+  ROOT c = s64[256]{{0}} reduce(d, zero), dimensions={{1}}, to_apply=less
+}}
+
+ENTRY e {{
+  p = f32[256,4096]{{1,0}} parameter(0)
+  k = s64[256,4096]{{1,0}} fusion(p), kind=kLoop, calls=k0
+  ROOT c = s64[256]{{0}} fusion(k, k), kind=kInput, calls=k1
+}}
+"""
+
+
+def narrowed(text: str) -> Module:
+    made, _ = hlo_opt.fuse(hlo_opt.parse(text), passes="boundary-narrowing,cse,dce", simplify="never", target=H100)
+    hlo_opt.verify(made)
+    return made
+
+
+def between(module: Module) -> list[str]:
+    """The types of the large arrays that kernels hand to each other."""
+    fusions = [i for i in module.entry.instructions if i.opcode == "fusion"]
+    handed = dict.fromkeys(o for f in fusions for o in f.operands if o.parameter_number is None)
+    return [str(o.shape.type) for o in handed if o.shape.element_count > 1000]
+
+
+@pytest.mark.parametrize(
+    ("text", "types"), [(CONVERT, ["bf16"]), (TWO, ["bf16"]), (KEYS, ["s32"])], ids=["convert", "two results", "keys"]
+)
+def test_readers_compute_what_is_wide(text: str, types: list[str]) -> None:
+    parsed, made = hlo_opt.parse(text), narrowed(text)
+    assert between(made) == types
+    inputs = module_inputs(parsed, seed=1)
+    for got, want in zip(hlo_opt.evaluate(made, inputs), hlo_opt.evaluate(parsed, inputs), strict=True):
+        np.testing.assert_array_equal(got.astype(np.float64), want.astype(np.float64))
+
+
+def test_what_is_written_already_is_written_once() -> None:
+    made = narrowed(TWO)
+    assert sum(i.opcode == "fusion" for i in made.entry.instructions) == 2
+    assert not any(i.shape.is_tuple for i in made.entry.instructions if i.opcode == "fusion")
+
+
+NO_NARROWER = CONVERT.replace("bf16", "f32").replace(
+    "w = f32[512,4096]{1,0} convert(n)", "w = f32[512,4096]{1,0} abs(n)"
+)
+RESULT = CONVERT.replace("ROOT c = f32[4096]{0} fusion(k)", "c = f32[4096]{0} fusion(k)").replace(
+    "calls=k1\n}", "calls=k1\n  ROOT o = (f32[512,4096]{1,0}, f32[4096]{0}) tuple(k, c)\n}"
+)
+LIBRARY = CONVERT.replace(
+    "ROOT c = f32[4096]{0} fusion(k), kind=kInput, calls=k1",
+    "ROOT c = f32[512,512]{1,0} dot(k, k), lhs_contracting_dims={1}, rhs_contracting_dims={1}",
+)
+MOVED = CONVERT.replace(
+    "ROOT m = f32[512,4096]{1,0} multiply(w, twos)", "ROOT m = f32[512,4096]{1,0} reverse(w), dimensions={0}"
+)
+DEAR = CONVERT.replace("multiply(w, twos)", "power(w, twos)").replace("f32", "f64")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [NO_NARROWER, RESULT, LIBRARY, MOVED, DEAR],
+    ids=["nothing is narrower", "a result", "a library reads it", "elements move", "expensive"],
+)
+def test_what_stays(text: str) -> None:
+    before = [str(i.shape) for i in hlo_opt.parse(text).entry.instructions]
+    assert [str(i.shape) for i in narrowed(text).entry.instructions] == before
+
+
+def test_keys_of_a_topk_lie_between_kernels_as_what_they_are_keys_of() -> None:
+    text = """HloModule m
+
+ENTRY e {
+  x = f32[8,4,4096]{2,1,0} parameter(0)
+  s = f32[8,4]{1,0} parameter(1)
+  m = f32[8,4]{1,0} reduce(x, n), dimensions={2}, to_apply=high
+  b = f32[8,4,4096]{2,1,0} broadcast(m), dimensions={0,1}
+  d = f32[8,4,4096]{2,1,0} subtract(x, b)
+  r = f32[8,16384]{1,0} reshape(d)
+  ROOT t = (f32[8,4]{1,0}, s32[8,4]{1,0}) topk(r), k=4, largest=true
+}
+""".replace(
+        "ENTRY e {",
+        "high {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT s = f32[] maximum(a, b)\n}\n\n"
+        "ENTRY e {\n  n = f32[] constant(-inf)",
+    )
+    parsed = hlo_opt.parse(text)
+    fused, _ = hlo_opt.fuse(parsed)
+    assert between(fused) and "s64" not in between(fused)
