@@ -13,6 +13,7 @@ from scripts.programs import (
     filters,
     indexing,
     mlp,
+    model_parts,
     monte_carlo,
     norm_gradients,
     normalization,
@@ -41,8 +42,19 @@ MODULES = (
     transformer,
 )
 
-MEASURED = (particles, stencils, norm_gradients, decoding, states, small_products, clustering, filters, training)
-"""Five programs of each kind that was once worse than XLA:GPU; no dumps of them are kept."""
+MEASURED = (
+    particles,
+    stencils,
+    norm_gradients,
+    decoding,
+    states,
+    small_products,
+    clustering,
+    filters,
+    training,
+    model_parts,
+)
+"""Five programs of each kind that was once worse than XLA:GPU, and parts of models; no dumps of them are kept."""
 
 
 def measured_cases() -> dict[str, Case]:
