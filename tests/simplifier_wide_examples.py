@@ -146,6 +146,34 @@ example(
         f"{XY}; {HALVES}; (T[5], T[7]) tuple(e, d)",
     ),
 )
+CHOICE = f"p: pred[12]; {XY}"
+example(
+    "select-of-operations",
+    "fi",
+    (
+        f"{CHOICE}; z: T[12]; a = T[12] multiply(x, z); b = T[12] multiply(y, z); T[12] select(p, a, b)",
+        f"{CHOICE}; a = T[12] negate(x); b = T[12] negate(y); T[12] select(p, a, b)",
+    ),
+    (
+        f"{CHOICE}; a = T[12] negate(x); b = T[12] negate(y); s = T[12] select(p, a, b); (T[12], T[12]) tuple(s, a)",
+        f"{CHOICE}; a = T[12] multiply(x, y); b = T[12] add(y, y); T[12] select(p, a, b)",
+        f"{CHOICE}; a = T[12] multiply(x, y); b = T[12] multiply(y, x); T[12] select(p, a, b)",
+    ),
+)
+example(
+    "select-of-reverse",
+    "fi",
+    (
+        f"p: pred[12]; {X}; n = T[12] negate(x); r = T[12] reverse(n), dimensions={{0}}; T[12] select(p, r, n)",
+        f"p: pred[12]; {X}; {number('3')}; a = T[12] multiply(n, x); r = T[12] reverse(a), dimensions={{0}}; "
+        "T[12] select(p, a, r)",
+    ),
+    (
+        f"{CHOICE}; n = T[12] add(x, y); r = T[12] reverse(n), dimensions={{0}}; T[12] select(p, n, r)",
+        f"p: pred[12]; {X}; n = T[12] negate(x); r = T[12] reverse(n), dimensions={{0}}; s = T[12] select(p, r, n); "
+        "(T[12], T[12]) tuple(s, n)",
+    ),
+)
 example(
     "slice-between-parts",
     "f",

@@ -67,6 +67,49 @@ def concatenate_of_converts(i: Instruction, site: Site) -> Instruction | None:
 
 
 @rule(
+    "select-of-operations",
+    "select",
+    "select(p, op(x, r), op(y, r)) = op(select(p, x, y), r), where nobody else reads the operations",
+    "the same operation on the element that is taken",
+)
+def select_of_operations(i: Instruction, site: Site) -> Instruction | None:
+    where, yes, no = i.operands
+    alike = yes.opcode == no.opcode and _attributes(yes) == _attributes(no) and len(yes.operands) == len(no.operands)
+    if yes is no or not alike or len(yes.users) > 1 or len(no.users) > 1 or not _is_elementwise(yes):
+        return None
+    differing = [n for n, pair in enumerate(zip(yes.operands, no.operands, strict=True)) if pair[0] is not pair[1]]
+    if len(differing) != 1:
+        return None
+    x, y = (operation.operands[differing[0]] for operation in (yes, no))
+    if x.shape != y.shape or x.shape.dimensions != i.shape.dimensions or uniform(x) is not None:
+        return None
+    taken = site.again(i, [where, x, y], array(x.shape.type, *x.shape.dimensions))
+    return site.again(yes, [taken if n == differing[0] else o for n, o in enumerate(yes.operands)], i.shape)
+
+
+@rule(
+    "select-of-reverse",
+    "select",
+    "select(p, reverse(op(x, c)), op(x, c)) = op(select(p, reverse x, x), c) and so for the other choice, where nobody "
+    "else reads op(x, c), and c is one number everywhere",
+    "the same operation on the element that is taken",
+)
+def select_of_reverse(i: Instruction, site: Site) -> Instruction | None:
+    where, *choices = i.operands
+    turned = next((c for c in choices if is_a(c, "reverse") and c.operands[0] in choices), None)
+    plain = None if turned is None else turned.operands[0]
+    if turned is None or plain is None or len(turned.users) > 1 or len(plain.users) > 2 or not _is_elementwise(plain):
+        return None
+    moving = [o for o in dict.fromkeys(plain.operands) if uniform(o) is None]
+    if len(moving) != 1 or moving[0].shape.dimensions != i.shape.dimensions:
+        return None
+    x = moving[0]
+    other = site.again(turned, [x], array(x.shape.type, *x.shape.dimensions))
+    taken = site.again(i, [where, *(other if c is turned else x for c in choices)], other.shape)
+    return site.again(plain, [taken if o is x else o for o in plain.operands], i.shape)
+
+
+@rule(
     "operation-on-slices",
     ANY,
     "op(slice x, slice y), op(other slice x, other slice y) = slices of op(x, y), where they take in all of it",
