@@ -218,7 +218,10 @@ elementwise(
 
 
 def bits_text(element_type: ElementType, text: str = "{}") -> str:
-    """The C++ template of a value's bits as an unsigned integer; the value is in its compute type."""
+    """The C++ template of a value's bits as an unsigned integer; the value is in its compute type. A bf16 is the upper
+    half of its register: rounding would give every NaN the same bits."""
+    if element_type.name == "bf16":
+        return f"hlo_upper_bf16({text})"
     if is_rounded(element_type) and element_type.is_float:
         return f"hlo_store_{element_type}({text})"
     if element_type.is_float:
