@@ -203,6 +203,7 @@ elementwise(
     1,
     convert,
     one_step=True,
+    ways="WRAPPING",
     omitted=None,
     spread=faces.Spreading(
         faces.interval("convert"),
