@@ -18,7 +18,7 @@ from hlo_opt.ir.size import unsigned_long
 from hlo_opt.ops.code import NOTHING, Cell, Code, Name, Part, call, code
 from hlo_opt.ops.lowering import Elementwise, Index, width_text
 from hlo_opt.ops.reduction.reducers import widened
-from hlo_opt.ops.sets import rounds_nothing
+from hlo_opt.ops.sets import REINTERPRETS, rounds_nothing
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.limits import DEEPEST
 
@@ -209,7 +209,8 @@ class Builder(Indices):
             self._naming = naming
             if not isinstance(computed, Code) or computed.is_atom:
                 return computed
-            return self.bind(instruction.shape.type, computed)
+            bind = self.bind_exact if instruction.opcode in REINTERPRETS else self.bind
+            return bind(instruction.shape.type, computed)
         if instruction.opcode in ("fusion", "call") and not any(o.shape.rank for o in instruction.operands):
             inner = instruction.called_by("calls" if instruction.opcode == "fusion" else "to_apply")  # inside a reducer
             computed = self.apply(inner, [self.value(o, ()) for o in instruction.operands])

@@ -45,6 +45,7 @@ class Style:
     sparse    half of the floats are 0, and more elements equal a deciding value, so that computed values tie too
     beyond    share of indices that are out of range
     special   share of floats that are infinite or NaN; where a wish asks for these, most elements are special or zero
+    wide      integers of which no range is asked are any of their type
     """
 
     number: int = 0
@@ -55,6 +56,7 @@ class Style:
     sparse: bool = False
     beyond: float = 0.0
     special: float = 0.0
+    wide: bool = False
 
 
 PLAIN = Style()
@@ -186,7 +188,9 @@ def _integers(generator: Generator, shape: Shape, wish: Wish, style: Style) -> A
         return _within(generator, least, most, sizes)
     low = max(least, math.ceil(wish.low)) if math.isfinite(wish.low) else None
     high = min(most, math.floor(wish.high)) if math.isfinite(wish.high) else None
-    if low is None and high is None:
+    if low is None and high is None and style.wide:
+        low, high = least, most
+    elif low is None and high is None:
         low, high = (0, 1) if style.whole else (max(-4, least), min(7, most))
     elif low is None:
         low = max(least, (high or 0) - 7)
@@ -208,7 +212,7 @@ def _integers(generator: Generator, shape: Shape, wish: Wish, style: Style) -> A
     if wish.near and wish.form is Form.ANY and not style.whole:
         x = _put_integers_near(generator, x, wish, least, most)
     if style.beyond and wish.form in (Form.INDEX, Form.SORTED):
-        x = _put_beyond(generator, x, (low, high), (least, most), style.beyond)
+        x = _put_beyond(generator, x, (low, high), (least, most), style)
     return x
 
 
@@ -250,16 +254,15 @@ def _put_integers_near(generator: Generator, x: Array, wish: Wish, least: int, m
     return np.asarray(moved)
 
 
-def _put_beyond(generator: Generator, x: Array, range_: tuple[int, int], type_: tuple[int, int], share: float) -> Array:
-    """Move some indices just beyond one end, or far beyond it."""
+def _put_beyond(generator: Generator, x: Array, range_: tuple[int, int], type_: tuple[int, int], style: Style) -> Array:
+    """Move some indices just beyond one end, or far beyond it; a scalar always in the first such style."""
     low, high = range_
     least, most = type_
     far = max(high - low, 1)
     below = low - 1 - generator.integers(0, far + 1, x.shape)
     above = high + 1 + generator.integers(0, 2, x.shape) * generator.integers(0, far + 1, x.shape)
     outside = np.clip(np.where(generator.integers(0, 2, x.shape) == 0, below, above), least, most).astype(x.dtype)
-    if not x.shape:
-        share = 0.25
+    share = style.beyond if x.shape else 1.0 if style.number == 1 else 0.25
     return np.asarray(np.where(generator.random(x.shape) < share, outside, x))
 
 

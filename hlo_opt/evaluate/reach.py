@@ -21,7 +21,7 @@ from hlo_opt.ir.values import Array
 from hlo_opt.ops import find
 from hlo_opt.ops.collective.module_devices import check_devices
 from hlo_opt.ops.sets import APPLIED, looped, tuple_elements, tuple_index
-from hlo_opt.ops.ways import ENDS, RUNS, SPECIAL, Ways
+from hlo_opt.ops.ways import ENDS, RUNS, SPECIAL, WRAPS, Ways
 from hlo_opt.ops.wishes import Bounds, is_special
 
 
@@ -213,7 +213,7 @@ class Reached:
 
 def styles() -> Iterator[Style]:
     """The styles of successive draws: plain; quiet, so that constants matter; whole, which ties; loud; sparse, which
-    ties computed values; then mixed."""
+    ties computed values; then mixed; last integers that wrap around."""
     yield PLAIN
     yield Style(1, loudness=1e-3, axis=-1, beyond=0.125)
     yield Style(2, whole=True, beyond=0.125, axis=-1)
@@ -231,6 +231,11 @@ def styles() -> Iterator[Style]:
             beyond=0.125 * (number % 2),
             special=0.01 * (number % 4 == 3),
         )
+    yield Style(MOST_TRIED, wide=True)
+
+
+def _may_take(style: Style, way: str) -> bool:
+    return style.wide if way == WRAPS else style.special > 0 or way not in SPECIAL
 
 
 def reaching_inputs(module: Module, seed: int = 0, *, most: int = MOST_DRAWS) -> Reached:
@@ -248,9 +253,8 @@ def reaching_inputs(module: Module, seed: int = 0, *, most: int = MOST_DRAWS) ->
     if sum(shape.byte_size for shape in input_shapes(module)) > LARGEST:
         most = 1
     for style in styles():
-        if tried and (not missing or vain >= VAIN or most < 2):
-            break
-        if tried and not style.special and all(way in SPECIAL for _, way in missing):
+        is_vain = vain >= VAIN and not style.wide
+        if tried and (most < 2 or is_vain or not any(_may_take(style, way) for _, way in missing)):
             continue
         if len(tried) > 1 and sum(t.work for t in tried) + tried[0].work > WORK:
             break
@@ -323,7 +327,7 @@ def _chosen(tried: list[_Tried], ways: dict[tuple[Instruction, str], None], most
         chosen.append(best)
         gone |= best.gone
         left.remove(best)
-    unreached = tuple(Way(*key) for key in ways if key not in gone)
+    unreached = tuple(Way(*key) for key in ways if key not in gone and key[1] != WRAPS)
     return Reached(tuple(t.draw for t in chosen), unreached, len(tried))
 
 

@@ -39,6 +39,8 @@ def keeps_values(instruction: Instruction, movers: Collection[str]) -> bool:
     return instruction.opcode in movers and instruction.shape.type == instruction.operands[0].shape.type
 
 
+REINTERPRETS = frozenset({"bitcast", "bitcast-convert"})
+"""Operations that read bits as another type: the result is of that type, also where it is a NaN of any bits."""
 UPDATES = frozenset({"dynamic-update-slice", "scatter"})
 """Operations that write a part of their first operand, in place where nothing else needs it."""
 SLICES = frozenset({"dynamic-slice", "slice"})
@@ -88,6 +90,8 @@ def rounds_nothing(instruction: Instruction) -> bool:
     if spec is None or not shape.is_array or shape.type.name not in ("bf16", "f16"):
         return False
     if isinstance(spec.cuda, Elementwise) and shape.type.name in spec.cuda.rounds:
+        return True
+    if instruction.opcode in REINTERPRETS:
         return True
     if instruction.opcode == "convert" and _is_short(instruction.operands[0].shape.type):
         return True

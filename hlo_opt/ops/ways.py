@@ -71,6 +71,9 @@ INFINITE, NAN = "never meets an infinity", "never meets NaN"
 SPECIAL = frozenset({INFINITE, NAN})
 """Ways that need infinities or NaN, which ordinary inputs do not contain."""
 TERMS = ("has a first term that never matters", "has a second term that never matters")
+WRAPS = "never exceeds its type"
+"""Of integers: a way that needs numbers as large as the type has. Wishes may exclude them (an index that is counted
+from the end), so nobody is told that it was not taken."""
 FITS, TOO_FAR = "always shifts all bits out", "never shifts all bits out"
 ZERO, OTHER = "is never zero", "is always zero"
 
@@ -182,6 +185,8 @@ WHILE = Ways(lambda i, bounds: (RUNS,), lambda event, missing: ())  # iterations
 
 
 def _term_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
+    if i.shape.type.is_integer:
+        yield from _wrap_ways(i, bounds)
     if not i.shape.type.is_float or i.operands[0] is i.operands[1]:
         return
     yield from (way for way, (low, high) in zip(TERMS, bounds, strict=True) if not low == high == 0)
@@ -193,8 +198,34 @@ def _matters(event: Event, number: int) -> bool:
     return _any((term >= other * term.dtype.type(share)) & (term > 0))
 
 
+_IN_NUMBERS: Mapping[str, Callable[..., Any]] = {
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "convert": np.asarray
+}  # fmt: skip
+
+
+def _wrap_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
+    """Whether numbers between the bounds of integer operands give one that the type does not have."""
+    kinds = [shape.type for shape in (i.shape, *(o.shape for o in i.operands))]
+    if all(kind.is_integer for kind in kinds) and not all(math.isinf(end) for own in bounds for end in own):
+        ends = np.meshgrid(*[np.array(own, np.float64) for own in bounds])
+        if _exceeds_type(i, ends):
+            yield WRAPS
+
+
+def _exceeds_type(i: Instruction, operands: Sequence[Any]) -> bool:
+    low, high = (float(end) for end in i.shape.type.limits)
+    with np.errstate(all="ignore"):
+        exact = _IN_NUMBERS[i.opcode](*[np.asarray(o).astype(np.float64) for o in operands])
+    return _any((exact < low) | (exact > high))
+
+
+_WRAPPED = {WRAPS: lambda event: _exceeds_type(event.instruction, event.operands)}
+WRAPPING = Ways(_wrap_ways, _seen(_WRAPPED))
 ADDITION = Ways(
-    _term_ways, _seen({TERMS[0]: lambda event: _matters(event, 0), TERMS[1]: lambda event: _matters(event, 1)})
+    _term_ways,
+    _seen(
+        {TERMS[0]: lambda event: _matters(event, 0), TERMS[1]: lambda event: _matters(event, 1), **_WRAPPED},
+    ),
 )
 
 

@@ -63,6 +63,7 @@ def test_what_does_not_count(old, new):
         ("add(p, q)", "add(p, p)"),
         ("HloModule m", "HloModule m, num_partitions=2"),
         ("  z = f32", "  d = f32[64,8]{1,0} tanh(a)\n  z = f32"),
+        ("z = f32[] constant(0)", "z = f32[] constant(0), control-predecessors={t}"),
     ],
 )
 def test_what_counts(old, new):

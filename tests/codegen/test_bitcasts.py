@@ -106,3 +106,30 @@ def test_a_scatter_into_memory_of_another_type(planner: Any) -> None:
     fused, _ = hlo_opt.fuse(scattered)
     (got,) = hlo_opt.compile(fused, "host")(*inputs)
     np.testing.assert_allclose(got, hlo_opt.evaluate(scattered, inputs)[0], rtol=1e-6)
+
+
+BITS_OF_NANS = """HloModule m
+
+ENTRY e {
+  h = bf16[8] parameter(0)
+  x = u16[8] parameter(1)
+  w = u32[4] parameter(2)
+  pairs = bf16[4,2] reshape(h)
+  a = u16[8] bitcast-convert(h)
+  b = bf16[8] bitcast-convert(x)
+  c = bf16[4,2] bitcast-convert(w)
+  d = u32[4] bitcast-convert(pairs)
+  ROOT r = (u16[8], bf16[8], bf16[4,2], u32[4]) tuple(a, b, c, d)
+}
+"""
+
+
+@pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
+@pytest.mark.parametrize("form", ["lanes", "plain"])
+def test_a_bf16_that_is_read_as_an_integer_keeps_the_bits_of_a_nan(form: Any) -> None:
+    import ml_dtypes
+
+    bits = np.array([0x7FC0, 0xFFC0, 0x7F81, 0xFF81, 0, 0x8000, 0x7FFF, 0x3F80], np.uint16)
+    fused, _ = hlo_opt.fuse(BITS_OF_NANS)
+    got = hlo_opt.compile(fused, "host", form=form)(bits.view(ml_dtypes.bfloat16), bits, bits.view(np.uint32))
+    assert [array.tobytes() for array in got] == [bits.tobytes()] * 4

@@ -145,3 +145,45 @@ def test_a_shift_by_what_has_no_other_bits_goes_one_way() -> None:
     )
     few, more = (ways_of(parse(entry(body.format(mask)))) for mask in (7, 15))
     assert [sum("bits out" in w for own in ways.values() for w in own) for ways in (few, more)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "made", ["s8[8] add(x, y)", "s8[8] subtract(x, y)", "s8[8] multiply(x, y)", "u64[8] add(u, u)"]
+)
+def test_integers_wrap_around(made: str) -> None:
+    parameters = "  x = s8[8] parameter(0)\n  y = s8[8] parameter(1)\n  u = u64[8] parameter(2)\n"
+    module = parse(entry(f"{parameters}  w = {made}\n  ROOT r = f32[8] convert(w)"))
+    found = reaching_inputs(module)
+    assert found.unreached == () and any(d.style.wide for d in found.draws)
+    (ways,) = (own for i, own in ways_of(module).items() if i.name == "w")
+    assert ways == {"never exceeds its type"}
+
+
+def test_sums_that_fit_never_wrap_around() -> None:
+    body = "  x = s8[8] parameter(0)\n  a = s16[8] convert(x)\n  b = s16[8] add(a, a)\n  ROOT r = f32[8] convert(b)"
+    module = parse(entry(body))
+    assert ways_of(module) == {} and len(reaching_inputs(module).draws) == 1
+
+
+def test_nobody_is_told_of_an_index_that_cannot_be_as_large_as_its_type() -> None:
+    body = (
+        "  x = f32[9] parameter(0)\n  i = s32[4,1] parameter(1)\n  k = s32[] constant(1)\n"
+        "  b = s32[4,1] broadcast(k), dimensions={}\n  j = s32[4,1] add(i, b)\n"
+        "  ROOT r = f32[4] gather(x, j), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, "
+        "index_vector_dim=1, slice_sizes={1}"
+    )
+    assert [str(way) for way in reaching_inputs(parse(entry(body))).unreached] == []
+
+
+def test_a_scalar_index_is_out_of_range_once() -> None:
+    for seed in range(6):
+        found = reaching_inputs(
+            parse(
+                entry(
+                    "  x = f32[64] parameter(0)\n  i = s32[] parameter(1)\n"
+                    "  ROOT r = f32[8] dynamic-slice(x, i), dynamic_slice_sizes={8}"
+                )
+            ),
+            seed,
+        )
+        assert found.unreached == ()

@@ -101,6 +101,16 @@ def test_scan(family: Any) -> None:
     assert outputs.tolist() == [32.0, 30.0, 26.0] and carry == 16.0
 
 
+@pytest.mark.parametrize(
+    "operands", ["f32[3], s32[]", "s32[3], f32[]", "f32[3], f32[1]", "f32[3,1], f32[]", "f32[3], pred[]"]
+)
+def test_a_scan_takes_what_its_body_takes(family: Any, operands: str) -> None:
+    line = f"(f32[3], f32[]) scan({operands}), dimensions={{0}}, num_carries=1, to_apply=running"
+    _, scan = family.module(line)
+    with pytest.raises(ShapeError, match=r"parameter [01] of body running is"):
+        spec_of(scan).infer(scan)
+
+
 def test_reducers_are_recognised(family: Any) -> None:
     module, _ = family.module(SUMS[0])
     names = {c.name: c for c in module.computations}

@@ -110,6 +110,24 @@ def test_equal_frontend_attributes_stay() -> None:
     assert dots(made) == ["(16, 128)"] and str(made).count(marked) == 3  # the product and its two parts
 
 
+TF32 = f"{PLAIN}, algorithm=dot_tf32_tf32_f32"
+
+
+@pytest.mark.parametrize("how", [TF32, f'{PLAIN}, metadata={{op_name="layer"}}'], ids=["an algorithm", "a source"])
+def test_products_alike_in_what_they_ask_for_become_one_that_asks_for_it(how: str) -> None:
+    made = merged(products(f"a [16,64] x:[16,64] w:[64,64] {how}", f"b [16,32] x v:[64,32] {how}"))
+    (dot,) = (i for i in made.entry.instructions if i.opcode == "dot")
+    assert dot.word("algorithm") == ("dot_tf32_tf32_f32" if how == TF32 else "")
+
+
+def test_products_of_two_algorithms_stay_two() -> None:
+    other = TF32.replace("dot_tf32_tf32_f32", "dot_bf16_bf16_f32")
+    for lines in ((TF32, other), (TF32, PLAIN)):
+        first, second = lines
+        text = products(f"a [16,64] x:[16,64] w:[64,64] {first}", f"b [16,32] x v:[64,32] {second}")
+        assert len(dots(merged(text))) == 2
+
+
 def test_a_processor_has_routines() -> None:
     made, _ = hlo_opt.fuse(hlo_opt.parse(EQUAL), passes="dot-merger,dce", simplify="never", target=InLanes.of(H100))
     assert len(dots(made)) == 2

@@ -231,6 +231,14 @@ def test_drawn_inputs_show_an_epsilon_ten_times_too_large() -> None:
     assert not result.ok
 
 
+def test_drawn_inputs_show_a_sum_of_bytes_that_does_not_wrap_around() -> None:
+    parameters = "  x = s8[37] parameter(0)\n  y = s8[37] parameter(1)\n"
+    right = f"{parameters}  s = s8[37] add(x, y)\n  ROOT r = s32[37] convert(s)"
+    wrong = f"{parameters}  a = s32[37] convert(x)\n  b = s32[37] convert(y)\n  ROOT r = s32[37] add(a, b)"
+    modules = [hlo_opt.parse(f"HloModule m\nENTRY e {{\n{body}\n}}\n") for body in (right, wrong)]
+    assert not check(*modules, backend="numpy").ok
+
+
 def test_all_branches_are_checked_and_what_is_not_reached_is_told() -> None:
     text = (DUMPS / "choose.hlo").read_text()
     assert check(hlo_opt.parse(text), hlo_opt.parse(text), backend="numpy").draws >= 4

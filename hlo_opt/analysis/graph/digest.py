@@ -1,5 +1,5 @@
-"""A hash of a module that ignores names, metadata, ids and order, but not operations, shapes, layouts, fusions or
-constants."""
+"""A hash of a module that ignores names, metadata, ids and order, but not operations, shapes, layouts, fusions,
+constants or control dependencies."""
 
 from __future__ import annotations
 
@@ -75,6 +75,9 @@ class _Digests:
             for place, operand in enumerate(instruction.operands):
                 uses[operand].append(below if sorts else below + str(place).encode())
             parts.append(above[instruction] + below)
+            if instruction.control_predecessors:
+                waits_for = sorted(above[p] for p in instruction.control_predecessors)
+                parts.append(_digest((above[instruction], b"after", *waits_for)))
         parts.sort()
         thread = computation.attributes.get("execution_thread")
         return _digest((above[computation.root], *parts, *(() if thread is None else (thread.text.encode(),))))

@@ -75,6 +75,7 @@ elementwise(
     2,
     lambda call, x, y: x & y if call.type.kind == "pred" else x * y,
     one_step=True,
+    ways="WRAPPING",
     spread=faces.Spreading(
         faces.interval("multiply"), faces.interval("multiply_integers"), faces.interval("complex_multiply"), rounds=True
     ),

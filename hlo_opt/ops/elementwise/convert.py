@@ -203,6 +203,7 @@ elementwise(
     1,
     convert,
     one_step=True,
+    ways="WRAPPING",
     omitted=None,
     spread=faces.Spreading(
         faces.interval("convert"),
@@ -218,7 +219,10 @@ elementwise(
 
 
 def bits_text(element_type: ElementType, text: str = "{}") -> str:
-    """The C++ template of a value's bits as an unsigned integer; the value is in its compute type."""
+    """The C++ template of a value's bits as an unsigned integer; the value is in its compute type. A bf16 is the upper
+    half of its register: rounding would give every NaN the same bits."""
+    if element_type.name == "bf16":
+        return f"hlo_upper_bf16({text})"
     if is_rounded(element_type) and element_type.is_float:
         return f"hlo_store_{element_type}({text})"
     if element_type.is_float:

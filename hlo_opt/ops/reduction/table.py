@@ -33,6 +33,7 @@ from hlo_opt.ops.shapes import (
     applied,
     called_flops,
     check_parameters,
+    compatible,
     distinct,
     flag,
     integer,
@@ -222,20 +223,25 @@ def infer_scan(instruction: Instruction) -> Shape:
     need(len(scanned) == 1, "scan names one dimension")
     body = applied(instruction)
     leaves = list(body.root.shape.leaves())
-    need(len(body.parameters) == len(instruction.operands), f"{body.name} takes {len(body.parameters)} parameters")
+    shapes = [operand(instruction, number) for number in range(len(instruction.operands))]
+    at = scanned[0]
+    need(len({s.dimensions[at : at + 1] for s in shapes[:count]}) < 2, "scanned arrays have one length")
+    steps = [Shape(s.type, (*s.dimensions[:at], *s.dimensions[at + 1 :])) for s in shapes[:count]]
+    check_parameters(body, [*steps, *shapes[count:]], "body")
     need(len(leaves) >= carries, f"{body.name} returns fewer values than there are carries")
-    size = operand(instruction, 0).dimensions[scanned[0]] if count else None
+    for leaf, carry in zip(leaves[len(leaves) - carries :], shapes[count:], strict=True):
+        need(compatible(leaf, carry, any_float=True), f"{body.name} takes a carry {carry} and returns {leaf}")
+    size = shapes[0].dimensions[at] if count else None
     elements = list(instruction.shape.leaves())
     need(len(elements) == len(leaves), f"scan returns {len(leaves)} values")
-    shapes = []
+    made = []
     for number, (leaf, element) in enumerate(zip(leaves, elements, strict=True)):
         if number >= len(leaves) - carries:
-            shapes.append((leaf.type, leaf.dimensions))
+            made.append((leaf.type, leaf.dimensions))
             continue
-        length = size if size is not None else element.dimensions[scanned[0]]
-        at = scanned[0]
-        shapes.append((leaf.type, (*leaf.dimensions[:at], length, *leaf.dimensions[at:])))
-    return results(instruction, shapes)
+        length = size if size is not None else element.dimensions[at]
+        made.append((leaf.type, (*leaf.dimensions[:at], length, *leaf.dimensions[at:])))
+    return results(instruction, made)
 
 
 def is_reversed(instruction: Instruction) -> bool:

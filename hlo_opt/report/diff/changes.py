@@ -7,7 +7,7 @@ constant is reported with its readers.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlo_opt.analysis.graph.compare.flat import Flat, Scope, Site
@@ -125,7 +125,7 @@ def changes(matched: Matched) -> tuple[list[Change], Counts]:
     starts, span = _starts(matched.new)
     lost = list(_unmatched(matched.old, dict.fromkeys(matched.scopes), matched, applied))
     added = list(_unmatched(matched.new, dict.fromkeys(matched.scopes.values()), matched, applied))
-    context = _Context(matched, frozenset((*lost, *added)), printed)
+    context = _Context(matched, frozenset((*lost, *added)), printed, _forwards(matched))
     for one, other in matched.scopes.items():
         if one in applied:
             continue
@@ -266,12 +266,13 @@ def _printed_attributes(module: Module) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class _Context:
-    """What comparing a pair needs to know: which instructions were added or lost, and which attributes both texts
-    have."""
+    """What comparing a pair needs to know: which instructions were added or lost, which attributes both texts have, and
+    what those instructions compute that others wait for (`_forwards`)."""
 
     matched: Matched
     fresh: frozenset[Site]
     printed: frozenset[str]
+    forwards: Mapping[Instruction, int]
 
 
 def _details(context: _Context, one: Site, other: Site) -> tuple[Detail, ...]:
@@ -287,10 +288,39 @@ def _details(context: _Context, one: Site, other: Site) -> tuple[Detail, ...]:
         retyped = any(d.what == TYPE for d in details)  # a reducer of another type comes with that
         details.extend(d for d in _bodies(context, one, other) if not (retyped and d.what.endswith(f": {TYPE}")))
     details.extend(_inputs(context, one, other))
+    if a.control_predecessors or b.control_predecessors:
+        details.extend(_waits(context, a, b))
     for name, text in (("sharding", sharding), ("backend_config", config)):
         if name in context.printed and (name in a.attributes or name in b.attributes):
             details.extend(_text(name, text(a), text(b)))
     return tuple(details)
+
+
+def _forwards(matched: Matched) -> dict[Instruction, int]:
+    """What each instruction computes that another waits for by a control dependency, as a number that is equal for
+    matched ones; without those that only one module has."""
+    awaited = {
+        p
+        for flat in (matched.old, matched.new)
+        for c in flat.module.computations
+        for i in c.instructions
+        for p in i.control_predecessors
+    }
+    if not awaited:
+        return {}
+    old = {s.instruction: s.partner.forward for s in matched.old.sites() if s.partner and s.instruction in awaited}
+    new = {s.instruction: s.forward for s in matched.new.sites() if s.partner and s.instruction in awaited}
+    return {**old, **new}
+
+
+def _waits(context: _Context, a: Instruction, b: Instruction) -> list[Detail]:
+    """Operations of both modules that only one of two instructions waits for."""
+    known = [{p: context.forwards[p] for p in i.control_predecessors if p in context.forwards} for i in (a, b)]
+    only = [
+        ", ".join(p.name for p, forward in mine.items() if forward not in theirs.values())
+        for mine, theirs in (known, known[::-1])
+    ]
+    return _text("control-predecessors", *only)
 
 
 def _rounds(a: Instruction, b: Instruction) -> list[Detail]:

@@ -161,3 +161,30 @@ ENTRY e {
     old, new = hlo_opt.parse(text), hlo_opt.parse(text.replace("constant(2)", "constant(3)"))
     rows, _ = changes(match(old, new))
     assert [(row.name, row.source) for row in rows] == [("c", "a.py:7")]
+
+
+ORDERED = """HloModule m
+
+ENTRY e {
+  p = f32[8]{0} parameter(0)
+  c = f32[8]{0} custom-call(p), custom_call_target="first", custom_call_has_side_effect=true
+  d = f32[8]{0} custom-call(p), custom_call_target="second", custom_call_has_side_effect=true
+  f = f32[8]{0} custom-call(p), custom_call_target="third", custom_call_has_side_effect=true WAIT
+  ROOT t = (f32[8]{0}, f32[8]{0}, f32[8]{0}) tuple(c, d, f)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wanted"),
+    [
+        ("c", "", ["changed f (custom-call): control-predecessors -c"]),
+        ("c", "c, d", ["changed f (custom-call): control-predecessors +d"]),
+        ("c", "d", ["changed f (custom-call): control-predecessors c -> d"]),
+        ("c, d", "d, c", []),
+    ],
+)
+def test_what_an_operation_waits_for(old: str, new: str, wanted: list[str]) -> None:
+    texts = [ORDERED.replace(" WAIT", f", control-predecessors={{{names}}}" if names else "") for names in (old, new)]
+    assert told(*texts) == wanted
+    assert hlo_opt.diff(*texts).same == (not wanted)
