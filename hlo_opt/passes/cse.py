@@ -36,8 +36,8 @@ class CommonSubexpressionElimination(Pass):
         distinct = context.memory.distinct
         for computation in edited_since(module, NO_EQUAL_VALUES):
             known = computation in distinct and not any(map(_is_another_tuple, computation.instructions))
-            if not known and not all_differ(computation):
-                values = numbering.computation(computation, None).values
+            if not known:
+                values = {} if all_differ(computation) else numbering.computation(computation, None).values
                 if len(set(values.values())) < len(values):
                     if _merge(computation, values, effects, context):
                         changed.append(computation)

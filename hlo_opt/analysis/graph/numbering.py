@@ -273,7 +273,7 @@ def is_commutative(opcode: str) -> bool:
 def all_differ(computation: Computation) -> bool:
     """Whether it is certain without numbering that all values of a computation differ, as in most bodies of fusions:
     the first two that are equal would be the same operation on the same operands, for all before them differ. False
-    where anything is looked through."""
+    where anything is looked through. A tuple equals tuples of the same elements only."""
     seen: set[Hashable] = set()
     roles: dict[str, _Role] = {}
     for i in computation.instructions:
@@ -282,7 +282,8 @@ def all_differ(computation: Computation) -> bool:
         role = roles.get(i.opcode)
         if role is None:
             role = roles[i.opcode] = _role(i)
-        if role is _ELSEWHERE or i.opcode in APPLIED or i.control_predecessors:
+        is_seen_through = role is _ELSEWHERE and tuple_elements(i) is None
+        if is_seen_through or i.opcode in APPLIED or i.control_predecessors:
             return False
         literal = None if i.literal is None else literal_key(i.literal)
         key = (i.opcode, i.shape.element_type, i.shape.dimensions, literal, *sorted(map(id, i.operands)))
