@@ -34,6 +34,7 @@ class CommonSubexpressionElimination(Pass):
         changed = []
         executed = set(executed_computations(module))
         distinct = context.memory.distinct
+        merged: list[Computation] = []
         for computation in edited_since(module, NO_EQUAL_VALUES):
             known = computation in distinct and not any(map(_is_another_tuple, computation.instructions))
             if not known:
@@ -41,11 +42,15 @@ class CommonSubexpressionElimination(Pass):
                 if len(set(values.values())) < len(values):
                     if _merge(computation, values, effects, context):
                         changed.append(computation)
+                        left = computation.instructions
+                        if computation in executed and len({values[i] for i in left}) == len(left):
+                            merged.append(computation)
                 elif computation in executed:
                     distinct.add(computation)
             if not context.exhausted:
                 computation.facts[NO_EQUAL_VALUES] = True
         context.memory.changed_inside(changed, module)
+        distinct.update(merged)
         return bool(changed)
 
 

@@ -273,7 +273,8 @@ def is_commutative(opcode: str) -> bool:
 def all_differ(computation: Computation) -> bool:
     """Whether it is certain without numbering that all values of a computation differ, as in most bodies of fusions:
     the first two that are equal would be the same operation on the same operands, for all before them differ. False
-    where anything is looked through. A tuple equals tuples of the same elements only."""
+    where anything is looked through. A tuple equals tuples of the same elements only, and a concatenate of no other
+    concatenate equals those of the same operands."""
     seen: set[Hashable] = set()
     roles: dict[str, _Role] = {}
     for i in computation.instructions:
@@ -282,8 +283,8 @@ def all_differ(computation: Computation) -> bool:
         role = roles.get(i.opcode)
         if role is None:
             role = roles[i.opcode] = _role(i)
-        is_seen_through = role is _ELSEWHERE and tuple_elements(i) is None
-        if is_seen_through or i.opcode in APPLIED or i.control_predecessors:
+        is_whole = tuple_elements(i) is not None or _joins_once(i)
+        if (role is _ELSEWHERE and not is_whole) or i.opcode in APPLIED or i.control_predecessors:
             return False
         literal = None if i.literal is None else literal_key(i.literal)
         key = (i.opcode, i.shape.element_type, i.shape.dimensions, literal, *sorted(map(id, i.operands)))
@@ -291,6 +292,11 @@ def all_differ(computation: Computation) -> bool:
             return False
         seen.add(key)
     return True
+
+
+def _joins_once(i: Instruction) -> bool:
+    """Whether an operation is a concatenate, and none of its operands is one."""
+    return i.opcode == "concatenate" and all(operand.opcode != "concatenate" for operand in i.operands)
 
 
 class Numbering:
