@@ -42,9 +42,8 @@ class CommonSubexpressionElimination(Pass):
                 if len(set(values.values())) < len(values):
                     if _merge(computation, values, effects, context):
                         changed.append(computation)
-                        left = computation.instructions
-                        if computation in executed and len({values[i] for i in left}) == len(left):
-                            merged.append(computation)
+                    if computation in executed and _are_distinct(computation, values):
+                        merged.append(computation)
                 elif computation in executed:
                     distinct.add(computation)
             if not context.exhausted:
@@ -52,6 +51,12 @@ class CommonSubexpressionElimination(Pass):
         context.memory.changed_inside(changed, module)
         distinct.update(merged)
         return bool(changed)
+
+
+def _are_distinct(computation: Computation, values: dict[Instruction, Value]) -> bool:
+    """Whether all values differ that are needed, and that merging may ever replace."""
+    left = [i for i in computation.instructions if (i.users or i.is_root) and not has_side_effect(i)]
+    return len({values[i] for i in left}) == len(left)
 
 
 def _is_another_tuple(instruction: Instruction) -> bool:
