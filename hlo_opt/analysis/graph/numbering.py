@@ -51,6 +51,9 @@ _REACH_LIMIT = 5_000_000
 _SMALL_LITERAL = 1024
 
 
+_JOINS = "concatenate"
+
+
 class _Role(Enum):
     """How the number of an instruction's value is determined."""
 
@@ -81,7 +84,7 @@ _COMMUTATIVE, _CONSTANT, _BITCAST, _OPAQUE, _ELSEWHERE = (
 def _role(instruction: Instruction) -> _Role:
     opcode = instruction.opcode
     is_part = tuple_elements(instruction) is not None or tuple_index(instruction) is not None
-    if is_part or instruction.parameter_number is not None or opcode == "concatenate":
+    if is_part or instruction.parameter_number is not None or opcode == _JOINS:
         return _Role.ELSEWHERE
     if instruction.literal is not None:
         return _Role.CONSTANT
@@ -296,7 +299,7 @@ def all_differ(computation: Computation) -> bool:
 
 def _joins_once(i: Instruction) -> bool:
     """Whether an operation is a concatenate, and none of its operands is one."""
-    return i.opcode == "concatenate" and all(operand.opcode != "concatenate" for operand in i.operands)
+    return i.opcode == _JOINS and all(operand.opcode != _JOINS for operand in i.operands)
 
 
 class Numbering:
@@ -432,7 +435,7 @@ class Numbering:
             (whole_tuple,) = operands
             assert isinstance(whole_tuple, tuple)
             return whole_tuple[element]
-        if opcode == "concatenate":
+        if opcode == _JOINS:
             return self._concatenate(i, operands)
         # control dependencies inside are invisible outside: if the result is unused, it may be removed
         acts = has_side_effect(i) or any(n.acts for n in called)
