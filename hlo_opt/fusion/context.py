@@ -143,9 +143,11 @@ class Memory:
             state = self._state = FusionState(module, target, self.known)
         return state
 
-    def clear(self) -> None:
+    def clear(self, *, values: bool = True) -> None:
+        """Forget what is known of kernels, and unless `values` is false, which values differ."""
         self._state = None
-        self.distinct.clear()
+        if values:
+            self.distinct.clear()
 
     def of_copy(self, module: Module, copy: Module) -> Memory:
         """What holds for a copy of the module, too."""

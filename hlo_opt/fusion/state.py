@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node, cluster_of, merge_clusters, side_by_side
 from hlo_opt.analysis.graph.numbering import attribute_key
@@ -401,8 +400,7 @@ def _first_waiting(fusion: Instruction) -> Instruction | None:
     return next((i for i in fusion.called_by("calls").instructions if i.control_predecessors), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Traits:
+class Traits(NamedTuple):
     """Sums over the members of a kernel.
 
     members        how many there are

@@ -6,11 +6,11 @@ from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
 
 from hlo_opt.ir.attribute import Attribute, Called
-from hlo_opt.ir.facts import CALLEES
+from hlo_opt.ir.facts import IN_ORDER, SNAPSHOT
 from hlo_opt.ir.literal import Literal
 from hlo_opt.ir.module import Computation, Instruction, Module
 from hlo_opt.ir.shape import Shape
-from hlo_opt.ir.walk import needed_by, needed_first
+from hlo_opt.ir.walk import edited_since, needed_by, needed_first
 
 
 def add_computation(module: Module, computation: Computation, *, entry: bool = False) -> Computation:
@@ -306,7 +306,8 @@ def sort(computation: Computation) -> None:
     order = needed_first(computation._instructions, needed_by)
     if order != [*computation._instructions]:
         computation._instructions = dict.fromkeys(order)
-        computation.facts.pop(CALLEES, None)
+        for fact in IN_ORDER:
+            computation.facts.pop(fact, None)
 
 
 def arrange(computation: Computation, order: Iterable[Instruction]) -> None:
@@ -344,15 +345,43 @@ def restore_names(module: Module) -> None:
 def clone_module(module: Module) -> Module:
     """A deep copy with the same names, order and source positions. Literals and attribute values are immutable and
     shared."""
+    return _copy_of(module, dict.fromkeys(module._computations))
+
+
+def snapshot(module: Module) -> Module:
+    """A copy of a module that is only read. It shares with the snapshot before it the computations that were not edited
+    in between; names there are as they were."""
+    edited = edited_since(module, SNAPSHOT)
+    kept: dict[Computation, Computation | None] = {}
+    for computation in module._computations:
+        known = computation.facts.get(SNAPSHOT)
+        kept[computation] = known if isinstance(known, Computation) else None
+    for computation in edited:
+        kept[computation] = None
+    copy = _copy_of(module, kept)
+    for computation, copied in zip(module._computations, copy._computations, strict=True):
+        computation.facts[SNAPSHOT] = copied
+    return copy
+
+
+def forget_snapshots(module: Module) -> None:
+    """Let go of what snapshots of a module share."""
+    for computation in module._computations:
+        computation.facts.pop(SNAPSHOT, None)
+
+
+def _copy_of(module: Module, known: Mapping[Computation, Computation | None]) -> Module:
+    """A copy of a module, with the copies of computations that are known already."""
     copy = Module(module.name, source=module.source)
     copy.attributes = dict(module.attributes)
     copy.tables = module.tables
     copy.target = module.target
-    computations = {c: Computation(c.name, offset=c.offset) for c in module._computations}
+    computations = {c: Computation(c.name, offset=c.offset) if kept is None else kept for c, kept in known.items()}
     for old, new in computations.items():
         add_computation(copy, new, entry=old is module._entry)
-        new.attributes = dict(old.attributes)
-        _copy_instructions(old, new, computations)
+        if known[old] is None:
+            new.attributes = dict(old.attributes)
+            _copy_instructions(old, new, computations)
     return copy
 
 

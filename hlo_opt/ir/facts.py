@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-Fact = Literal["callees", "has-effects", "no-equal-values", "no-dead-values"]
+Fact = Literal["callees", "has-effects", "no-equal-values", "no-dead-values", "snapshot"]
 
 CALLEES: Final = "callees"
-"""A list: the computations that the instructions' attributes name, in order, with repetitions (`Computation.called`).
-It depends on the order of the instructions."""
+"""A list: the computations that the instructions' attributes name, in order, with repetitions
+(`Computation.called`)."""
 
 HAS_EFFECTS: Final = "has-effects"
 """A bool: whether an instruction of the computation itself has a side effect (`hlo_opt.analysis.properties`)."""
@@ -22,3 +22,9 @@ NO_EQUAL_VALUES: Final = "no-equal-values"
 
 NO_DEAD_VALUES: Final = "no-dead-values"
 """True: each value is used or must stay, and no fusion writes several arrays (`hlo_opt.passes.dce`)."""
+
+SNAPSHOT: Final = "snapshot"
+"""A computation: the copy in the last snapshot of the module (`hlo_opt.ir.edit.snapshot`)."""
+
+IN_ORDER: Final = (CALLEES, SNAPSHOT)
+"""The facts that depend on the order of the instructions."""

@@ -30,6 +30,9 @@ class Pass:
     keeps_memory: ClassVar[bool] = False
     """Whether the pass keeps `PassContext.memory` up to date when it changes the module."""
 
+    only_removes: ClassVar[bool] = False
+    """Whether all values after the pass were there before: those that differed still do."""
+
     simplifies: ClassVar[bool] = False
     """Whether the pass rewrites loops or arithmetic before fusion: a preset leaves it out where the user wants nothing
     simplified."""

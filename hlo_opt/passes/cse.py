@@ -34,19 +34,29 @@ class CommonSubexpressionElimination(Pass):
         changed = []
         executed = set(executed_computations(module))
         distinct = context.memory.distinct
+        merged: list[Computation] = []
         for computation in edited_since(module, NO_EQUAL_VALUES):
             known = computation in distinct and not any(map(_is_another_tuple, computation.instructions))
-            if not known and not all_differ(computation):
-                values = numbering.computation(computation, None).values
+            if not known:
+                values = {} if all_differ(computation) else numbering.computation(computation, None).values
                 if len(set(values.values())) < len(values):
                     if _merge(computation, values, effects, context):
                         changed.append(computation)
+                    if computation in executed and _are_distinct(computation, values):
+                        merged.append(computation)
                 elif computation in executed:
                     distinct.add(computation)
             if not context.exhausted:
                 computation.facts[NO_EQUAL_VALUES] = True
         context.memory.changed_inside(changed, module)
+        distinct.update(merged)
         return bool(changed)
+
+
+def _are_distinct(computation: Computation, values: dict[Instruction, Value]) -> bool:
+    """Whether all values differ that are needed, and that merging may ever replace."""
+    left = [i for i in computation.instructions if (i.users or i.is_root) and not has_side_effect(i)]
+    return len({values[i] for i in left}) == len(left)
 
 
 def _is_another_tuple(instruction: Instruction) -> bool:

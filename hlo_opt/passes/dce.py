@@ -25,6 +25,7 @@ class DeadCodeElimination(Pass):
     name: ClassVar[str] = "dce"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
     idempotent: ClassVar[bool] = True
+    only_removes: ClassVar[bool] = True
 
     def run(self, module: Module, context: PassContext) -> bool:
         effects = effectful_computations(list(module.computations))

@@ -88,15 +88,16 @@ class DotMerger(RewritingPass):
             return  # a processor's routine begins at once
         levels = _levels(computation)
         left = [i for i in levels if _is_plain(i)]
+        known: dict[Hashable, float] = {}
         for side in (0, 1):
             for group in _alike(left, partial(_sharing, levels, side)):
                 joint = _beside(group, side)
-                if _pays(joint, module, target):
+                if _pays(joint, module, target, known):
                     left = [i for i in left if i not in group]
                     yield partial(_merge, joint)
         for group in _alike(left, partial(_equal, levels)):
             joint = Joint(tuple(group), (0, 0), 0, is_batch=True)
-            if _pays(joint, module, target):
+            if _pays(joint, module, target, known):
                 yield partial(_merge, joint)
 
 
@@ -171,9 +172,10 @@ def _side_by_side(shapes: Sequence[Shape], axis: int | None, is_batch: bool) -> 
     return replace(first, dimensions=tuple(total if d == axis else n for d, n in enumerate(first.dimensions)))
 
 
-def _pays(joint: Joint, module: Module, target: DeviceTarget) -> bool:
+def _pays(joint: Joint, module: Module, target: DeviceTarget, known: dict[Hashable, float]) -> bool:
     """Whether the joint product, a kernel that copies its operands together, and one that copies results for those that
-    cannot read them where they are, take clearly less time than the products apart."""
+    cannot read them where they are, take clearly less time than the products apart. `known` has the times of products
+    that were asked for before."""
     aside = Module(module.name)
     computation = edit.new_computation(aside, "product")
     operands = [edit.create_parameter(computation, "x", joint.operand_shape(side), side) for side in (0, 1)]
@@ -182,7 +184,8 @@ def _pays(joint: Joint, module: Module, target: DeviceTarget) -> bool:
     copied = [joint.operand_shape(side) for side in (0, 1) if joint.axes[side] is not None]
     moved = [sum(shape.byte_size for shape in copied), sum(d.shape.byte_size for d in joint.dots if _is_copied(d))]
     copies = sum(target.kernel_launch_us + 2 * n / target.memory_bandwidth * 1e6 for n in moved if n)
-    return _us(whole, aside, target) + copies < WORTH * sum(_us(dot, module, target) for dot in joint.dots)
+    apart = sum([_us(dot, module, target, known) for dot in joint.dots])
+    return _us(whole, aside, target, known) + copies < WORTH * apart
 
 
 def _is_copied(dot: Instruction) -> bool:
@@ -190,8 +193,16 @@ def _is_copied(dot: Instruction) -> bool:
     return dot.is_root or not all(is_elementwise(u) or u.opcode == "reduce" for u in dot.users)
 
 
-def _us(dot: Instruction, module: Module, target: DeviceTarget) -> float:
+def _us(dot: Instruction, module: Module, target: DeviceTarget, known: dict[Hashable, float]) -> float:
     """Microseconds of a product by itself: of a library, or of our kernel where that is clearly quicker."""
+    key = _how(dot), dot.shape, *(o.shape for o in dot.operands), len(set(dot.operands))
+    us = known.get(key)
+    if us is None:
+        us = known[key] = _us_of(dot, module, target)
+    return us
+
+
+def _us_of(dot: Instruction, module: Module, target: DeviceTarget) -> float:
     call, own = price_of_call(dot, target).us, plan(region_of(module, dot), target)
     alone = price(own, target).us if isinstance(own, Plan) else call
     return alone if alone < WORTH_ALONE * call else call

@@ -71,16 +71,19 @@ def _takable(loop: Instruction) -> list[int]:
     if sum(c.called.count(body) + c.called.count(condition) for c in _module(loop).computations) != 2:
         return []
     read_after = {tuple_index(u) for u in loop.users}
+    elements: dict[int | None, list[Instruction]] = {}
+    for user in (u for c in (body, condition) for u in c.parameters[0].users):
+        elements.setdefault(tuple_index(user), []).append(user)
+    if None in elements:
+        return []
     numbers = []
     for n, (value, end) in enumerate(zip(start, ends, strict=True)):
         if n in read_after or not value.shape.is_array or not _differs(value.shape, end.shape):
             continue
         if tuple_index(end) != n or end.operands[0] is not body.parameters[0]:
             continue
-        elements = [t for c in (body, condition) for t in c.parameters[0].users if tuple_index(t) == n]
-        whole = any(tuple_index(u) is None for c in (body, condition) for u in c.parameters[0].users)
-        readers = [(t, u) for t in elements for u in t.users if u is not body.root or ends.count(t) != 1]
-        if not whole and all(_reads_by_index(user, value) for value, user in readers):
+        readers = [(t, u) for t in elements.get(n, ()) for u in t.users if u is not body.root or ends.count(t) != 1]
+        if all(_reads_by_index(user, value) for value, user in readers):
             numbers.append(n)
     return numbers
 

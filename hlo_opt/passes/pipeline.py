@@ -152,7 +152,7 @@ class Pipeline:
             if plugin_of(type(step)) is None and (step.idempotent or not changed):
                 settled.add(step)
             if changed and not step.keeps_memory:
-                context.memory.clear()
+                context.memory.clear(values=not step.only_removes)
             if seconds is not None:
                 seconds[step.name] = seconds.get(step.name, 0.0) + time.perf_counter() - started
             if runs is not None:

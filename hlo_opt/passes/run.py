@@ -245,15 +245,16 @@ def _run(
             reached: Module | None = None
             if not settled.issuperset(part.passes()):
                 if not part.preserves_graph and before is not None:
-                    reached = edit.clone_module(work)
+                    reached = edit.snapshot(work)
                 elif part.preserves_graph and before is None:
-                    before = edit.clone_module(work)
+                    before = edit.snapshot(work)
             part.run(work, context, observer=observer, seconds=seconds, runs=runs, verify=verify, settled=settled)
             edit.sort_computations(work)
             edit.restore_names(work)
             if before is not None and reached is not None and not identical(reached, work):
                 _prove(before, reached, seconds)
                 before = None
+        edit.forget_snapshots(work)
         if before is not None and unproved is not None:
             unproved[work] = before
         elif before is not None:

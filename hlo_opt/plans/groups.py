@@ -68,8 +68,12 @@ class Group:
     @cached_property
     def rivals_may_pay(self) -> bool:
         """Whether a kernel that holds the group is worth arranging with the kinds that have rivals, too."""
-        rivals = [k for k in kinds_for(self.region) if k.has_rivals]
+        rivals = [k for k in self._kinds if k.has_rivals]
         return any(kind.may_pay is None or kind.may_pay(self.region) for kind in rivals)
+
+    @cached_property
+    def _kinds(self) -> list[Kind]:
+        return kinds_for(self.region)
 
     def parts(self, room: int, *, with_rivals: bool) -> tuple[Part, ...]:
         """The parts that compute the outputs, in a launch with `room` bytes of shared memory left. Kinds of which
@@ -81,7 +85,7 @@ class Group:
     def _parts_in(self, room: int, with_rivals: bool) -> tuple[Part, ...]:
         known = self._parts.get((room, with_rivals))
         if known is None:
-            kinds = [_always_asked(k) for k in kinds_for(self.region) if with_rivals or not k.has_rivals]
+            kinds = [_always_asked(k) for k in self._kinds if with_rivals or not k.has_rivals]
             roots = range(len(self.region.roots))
             known = self._parts[room, with_rivals] = tuple(arranged_group(self.region, roots, self.target, kinds, room))
         return known

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 
 from hlo_opt.analysis.graph.loops import derived_trip_count, known_trip_count
 from hlo_opt.analysis.memory.forms import round_up
@@ -61,7 +61,8 @@ def match(region: Region, target: DeviceTarget) -> Lanes | None:
     if None in numbers or len(set(numbers)) != len(numbers):
         return None
     in_lanes = target.in_lanes
-    plan, _ = _searched(loops[0], [n for n in numbers if n is not None], region.parameters, in_lanes=in_lanes)
+    opened = partial(opened_of, loops[0])
+    plan, _ = _searched(opened, [n for n in numbers if n is not None], region.parameters, in_lanes=in_lanes)
     if plan is None:
         return None
     return replace(plan, ahead=()) if in_lanes else replace(plan, widest=even_block(plan.lanes, target))
@@ -89,22 +90,27 @@ class Obstacle:
 def obstacle(module: Module, loop: Instruction) -> Obstacle:
     """The obstacle of a loop of a module."""
     alone = by_itself(module, loop)
-    opened = opened_of(alone) or opened_of(alone, chooses=True)
+    ways = cache(partial(opened_of, alone))
+    opened = ways(chooses=False) or ways(chooses=True)
     if opened is None:
         members = [i for c in alone.called() for i in c.instructions]
         return Obstacle(next((i for i in members if i.parameter_number is None and not has_text(i)), None))
-    found, blamed = _searched(alone, opened.read_of(loop))
+    found, blamed = _searched(ways, opened.read_of(loop))
     return Obstacle(blamed, has_plan=found is not None)
 
 
 def _searched(
-    loop: Instruction, numbers: list[int], parameters: Sequence[Instruction] = (), *, in_lanes: bool = False
+    ways: Callable[..., Opened | None],
+    numbers: list[int],
+    parameters: Sequence[Instruction] = (),
+    *,
+    in_lanes: bool = False,
 ) -> tuple[Lanes | None, Instruction | None]:
     """The plan of a loop that writes the elements `numbers` of its tuple; without one, the operation at which lanes
-    meet, where that is known."""
+    meet, where that is known. `ways` opens the loop with choices or without (`chooses`)."""
     found, blamed = None, None
     for chooses in (False, True):
-        opened = opened_of(loop, chooses=chooses)
+        opened = ways(chooses=chooses)
         if opened is None:
             continue
         if chooses and not opened.has_choices:

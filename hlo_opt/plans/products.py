@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from hlo_opt.ir import Instruction
+from hlo_opt.ir import IndexMap, Instruction
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Constant, Expression, add, constant, delinearize, linearize, multiply, variable
 from hlo_opt.ops.contraction.table import DotDimensions, index_dot
@@ -49,7 +49,7 @@ class Space:
         order = [tuple(sorted(part, key=lambda d: -strides[d])) for part in parts]
         return (order[0], order[2], order[1]) if self.turned else (order[0], order[1], order[2])
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, int, int, int]:
         """Batches, rows, columns, contracted elements."""
         dimensions = self.hero.shape.dimensions
@@ -59,9 +59,12 @@ class Space:
     @cached_property
     def contracted(self) -> tuple[int, ...]:
         """The sizes of the contracted dimensions."""
-        read = index_dot(self.hero, 0)
-        assert read is not None
-        return read.symbols
+        return self._reads[0].symbols
+
+    @cached_property
+    def _reads(self) -> list[IndexMap]:
+        """Where the product reads each operand."""
+        return [read for side in (0, 1) if (read := index_dot(self.hero, side)) is not None]
 
     def index(self, batch: Expression, row: Expression, column: Expression) -> Index:
         """The logical index of an element of the product."""
@@ -80,9 +83,7 @@ class Space:
         and a contracted element (`along`)."""
         nothing = constant(0)
         out = self.index(batch, free, nothing) if side == 0 else self.index(batch, nothing, free)
-        read = index_dot(self.hero, self.operand_of(side))
-        assert read is not None
-        return read.apply(out, delinearize(along, self.contracted))
+        return self._reads[self.operand_of(side)].apply(out, delinearize(along, self.contracted))
 
     def goes_along(self, side: int) -> bool:
         """Whether neighbouring contracted elements, rather than rows (or columns), are adjacent in the memory that an
@@ -218,11 +219,12 @@ def parameters_read(instruction: Instruction, index: Index) -> list[tuple[Instru
             reads.append((current, _address(current.shape.strides, place)))
             continue
         spec = find(current.opcode)
+        if spec is not None and isinstance(spec.cuda, Elementwise):
+            todo += [(operand, place if operand.shape.rank else ()) for operand in current.operands]
+            continue
         for number, operand in enumerate(current.operands):
             read = None if spec is None or spec.index is None else spec.index(current, number)
-            if spec is not None and isinstance(spec.cuda, Elementwise):
-                todo.append((operand, place if operand.shape.rank else ()))
-            elif read is not None and operand.shape.is_array:
+            if read is not None and operand.shape.is_array:
                 none = [zero] * max(len(read.symbols), len(read.runtime))
                 todo.append((operand, read.apply(place, none[: len(read.symbols)], none[: len(read.runtime)])))
     return reads

@@ -49,7 +49,18 @@ def test_attributes_and_types_count():
         ("a = f32[8]{0} subtract(p, q)\n ROOT b = f32[8]{0} subtract(q, p)", False),
         ("c = f32[] constant(1)\n ROOT d = f32[] constant(1.0)", False),
         ("t = (f32[8]{0}) tuple(p)\n ROOT g = f32[8]{0} get-tuple-element(t), index=0", False),
-        ("a = f32[16]{0} concatenate(p, q), dimensions={0}\n ROOT b = f32[8]{0} negate(p)", False),
+        ("t = (f32[8]{0}) tuple(p)\n ROOT u = (f32[8]{0}, f32[8]{0}) tuple(p, p)", True),
+        ("t = (f32[8]{0}) tuple(p)\n ROOT u = (f32[8]{0}) tuple(p)", False),
+        ("a = f32[16]{0} concatenate(p, q), dimensions={0}\n ROOT b = f32[8]{0} negate(p)", True),
+        (
+            "a = f32[16]{0} concatenate(p, q), dimensions={0}\n ROOT b = f32[16]{0} concatenate(p, q), dimensions={0}",
+            False,
+        ),
+        (
+            "a = f32[16]{0} concatenate(p, q), dimensions={0}\n b = f32[24]{0} concatenate(a, p), dimensions={0}\n"
+            " ROOT c = f32[24]{0} concatenate(p, q, p), dimensions={0}",
+            False,
+        ),
         ("a = f32[8]{0} negate(p), control-predecessors={q}\n ROOT b = f32[8]{0} negate(p)", False),
     ],
 )

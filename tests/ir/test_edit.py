@@ -77,6 +77,26 @@ def test_a_clone_shares_nothing_that_changes(module: Module):
     assert list(by_name(module)["d"].users) == [call]
 
 
+def test_snapshots_share_what_was_not_edited(module: Module):
+    """A caller of what was edited is copied again: it calls the new copy."""
+    body = edit.new_computation(module, "body")
+    edit.create(body, "p", "parameter", F, parameter_number=0, root=True)
+    other = edit.new_computation(module, "other")
+    edit.create(other, "o", "parameter", F, parameter_number=0, root=True)
+    edit.create(module.entry, "call", "call", F, [by_name(module)["d"]], {"to_apply": Called(body)}, root=True)
+    edit.sort_computations(module)
+    first = edit.snapshot(module)
+    edit.create(body, "n", "negate", F, [body.root], root=True)
+    second = edit.snapshot(module)
+    assert "n" not in by_name(first) and "n" in by_name(second)
+    old, _, kept = first.computations
+    new, _, still = second.computations
+    assert old is not new and kept is still
+    assert next(by_name(first)["call"].called()) is old and next(by_name(second)["call"].called()) is new
+    edit.forget_snapshots(module)
+    assert set(edit.snapshot(module).computations).isdisjoint(second.computations)
+
+
 def test_orders(module: Module):
     assert [x.name for x in walk.post_order(module.entry)] == ["a", "b", "c", "d"]
     assert [c.name for c in walk.executed_computations(module)] == ["e"]

@@ -323,7 +323,27 @@ def test_values_that_differed_are_not_numbered_again_while_only_kernels_are_join
     edit.create(
         module.entry, "again", "abs", module.entry.root.shape, module.entry.root.operands[0].operands, root=True
     )
-    assert CommonSubexpressionElimination().run(module, context) and not context.memory.distinct
+    assert CommonSubexpressionElimination().run(module, context)
+    assert context.memory.distinct == {module.entry}  # what is left
+
+
+def test_an_effect_is_never_merged_so_its_value_may_be_there_twice():
+    call = f'c = {V} custom-call(p), custom_call_target="f", custom_call_has_side_effect=true'
+    lines = f"a = {V} abs(p)\nb = {V} abs(p)\n{call}\nt = ({V}, {V}, {V}) tuple(a, b, c)\n"
+    lines += f"ROOT r = {V} get-tuple-element(t), index=2"
+    context = PassContext(FuseOptions(H100))
+    module = hlo_opt.parse(f"HloModule m\n\nENTRY e {{\n p = {V} parameter(0)\n{lines}\n}}\n")
+    assert CommonSubexpressionElimination().run(module, context)
+    assert context.memory.distinct == {module.entry}
+
+
+def test_values_that_may_not_be_merged_are_equal_still():
+    lines = f"x = {V} abs(p), control-predecessors={{p}}\ny = {V} abs(p)\nz = {V} abs(p)\n"
+    lines += f"ROOT r = ({V}, {V}, {V}) tuple(x, y, z)"
+    context = PassContext(FuseOptions(H100))
+    module = hlo_opt.parse(f"HloModule m\n\nENTRY e {{\n p = {V} parameter(0)\n{lines}\n}}\n")
+    assert CommonSubexpressionElimination().run(module, context)
+    assert len(module.entry.instructions) == 4 and not context.memory.distinct
 
 
 def test_the_tuple_that_joined_kernels_write_may_be_the_result():

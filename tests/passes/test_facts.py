@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import hlo_opt
+from hlo_opt.analysis.graph.identity import identical
 from hlo_opt.analysis.targets import DEFAULT_TARGET, target
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.ir import Called, Module, edit
@@ -22,7 +23,7 @@ DUMPS = sorted(
 
 
 def looks_anew(step: Pass, module: Module, changed: bool) -> None:
-    """After each pass, what is noted is true; after cse and dce, they find nothing in a copy, of which nothing is."""
+    """After each pass, what is noted is true, and a snapshot is a copy; after cse and dce, they find nothing in a copy."""
     for computation in module.computations:
         values = [v for i in computation.instructions for v in i.attributes.values() if isinstance(v, Called)]
         assert list(computation.called) == [c for v in values for c in v.computations], (step.name, computation.name)
@@ -30,6 +31,7 @@ def looks_anew(step: Pass, module: Module, changed: bool) -> None:
         copy = edit.clone_module(module)
         again = type(step)().run(copy, PassContext(FuseOptions(target(DEFAULT_TARGET))))
         assert not again, step.name
+    assert identical(edit.snapshot(module), edit.clone_module(module)), step.name  # of which nothing is noted
 
 
 @pytest.mark.sweep

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hlo_opt.ir import Called, Computation, Instruction, Module
+from hlo_opt.ir.facts import SNAPSHOT
 
 
 def identical(one: Module, other: Module) -> bool:
@@ -21,6 +22,8 @@ def identical(one: Module, other: Module) -> bool:
 def _same(one: Computation, other: Computation, there: dict[Computation, Computation]) -> bool:
     if one.attributes != other.attributes:
         return False
+    if other.facts.get(SNAPSHOT) is one and [there.get(c) for c in one.called] == other.called:
+        return True  # not edited since
     images: dict[Instruction, Instruction] = {}
     for a, b in zip(one.instructions, other.instructions, strict=True):
         images[a] = b

@@ -51,6 +51,9 @@ _REACH_LIMIT = 5_000_000
 _SMALL_LITERAL = 1024
 
 
+_JOINS = "concatenate"
+
+
 class _Role(Enum):
     """How the number of an instruction's value is determined."""
 
@@ -81,7 +84,7 @@ _COMMUTATIVE, _CONSTANT, _BITCAST, _OPAQUE, _ELSEWHERE = (
 def _role(instruction: Instruction) -> _Role:
     opcode = instruction.opcode
     is_part = tuple_elements(instruction) is not None or tuple_index(instruction) is not None
-    if is_part or instruction.parameter_number is not None or opcode == "concatenate":
+    if is_part or instruction.parameter_number is not None or opcode == _JOINS:
         return _Role.ELSEWHERE
     if instruction.literal is not None:
         return _Role.CONSTANT
@@ -273,7 +276,8 @@ def is_commutative(opcode: str) -> bool:
 def all_differ(computation: Computation) -> bool:
     """Whether it is certain without numbering that all values of a computation differ, as in most bodies of fusions:
     the first two that are equal would be the same operation on the same operands, for all before them differ. False
-    where anything is looked through."""
+    where anything is looked through. A tuple equals tuples of the same elements only, and a concatenate of no other
+    concatenate equals those of the same operands."""
     seen: set[Hashable] = set()
     roles: dict[str, _Role] = {}
     for i in computation.instructions:
@@ -282,7 +286,8 @@ def all_differ(computation: Computation) -> bool:
         role = roles.get(i.opcode)
         if role is None:
             role = roles[i.opcode] = _role(i)
-        if role is _ELSEWHERE or i.opcode in APPLIED or i.control_predecessors:
+        is_whole = tuple_elements(i) is not None or _joins_once(i)
+        if (role is _ELSEWHERE and not is_whole) or i.opcode in APPLIED or i.control_predecessors:
             return False
         literal = None if i.literal is None else literal_key(i.literal)
         key = (i.opcode, i.shape.element_type, i.shape.dimensions, literal, *sorted(map(id, i.operands)))
@@ -290,6 +295,11 @@ def all_differ(computation: Computation) -> bool:
             return False
         seen.add(key)
     return True
+
+
+def _joins_once(i: Instruction) -> bool:
+    """Whether an operation is a concatenate, and none of its operands is one."""
+    return i.opcode == _JOINS and all(operand.opcode != _JOINS for operand in i.operands)
 
 
 class Numbering:
@@ -425,7 +435,7 @@ class Numbering:
             (whole_tuple,) = operands
             assert isinstance(whole_tuple, tuple)
             return whole_tuple[element]
-        if opcode == "concatenate":
+        if opcode == _JOINS:
             return self._concatenate(i, operands)
         # control dependencies inside are invisible outside: if the result is unused, it may be removed
         acts = has_side_effect(i) or any(n.acts for n in called)

@@ -66,6 +66,10 @@ class _Simpler:
         self.loop = loop
         self.paths = list(_leaves(loop.shape))
         self.place = {path: n for n, path in enumerate(self.paths)}
+        self._inside: dict[Path, list[int]] = {}
+        for n, path in enumerate(self.paths):
+            for length in range(len(path) + 1):
+                self._inside.setdefault(path[:length], []).append(n)
         self.body, self.condition = loop.called_by("body"), loop.called_by("condition")
         self.starts = [_source(loop.operands[0], path) for path in self.paths]
         self.ends = [_source(self.body.root, path) for path in self.paths]
@@ -90,15 +94,15 @@ class _Simpler:
             value, path = stack.pop()
             users = list(value.users)
             if value.is_root or any(tuple_index(user) is None for user in users):
-                numbers |= self._below(path)
+                numbers.update(self._below(path))
             stack += [(user, (*path, n)) for user in users if (n := tuple_index(user)) is not None]
             if path in self.place and (users or value.is_root):
                 numbers.add(self.place[path])
         return numbers
 
-    def _below(self, path: Path) -> set[int]:
-        """The numbers of the arrays in an element."""
-        return {n for n, other in enumerate(self.paths) if other[: len(path)] == path}
+    def _below(self, path: Path) -> Sequence[int]:
+        """The numbers of the arrays in an element, in order."""
+        return self._inside.get(path, ())
 
     def _kept(self) -> list[int]:
         """The arrays that the simpler loop carries: those that the condition reads, those that change and are read
@@ -146,7 +150,7 @@ class _Simpler:
                 source, path = _source(i, path)
                 if source is not state:
                     return number(("element", values[source], path)) if path else values[source]
-                return number(("state", *(classes[n] for n in sorted(self._below(path)))))
+                return number(("state", *[classes[n] for n in self._below(path)]))
 
             for i in order:
                 if i is not state:
@@ -170,7 +174,7 @@ class _Simpler:
         else:
             values = {**{n: starts[n] for n in self.unchanged}, **self._again(starts)}
         for path, user in self._readers():
-            below = sorted(self._below(path))
+            below = self._below(path)
             edit.redirect_users(
                 user, _tuple_of(computation, self.loop.shape, path, {self.paths[n]: values[n] for n in below})
             )
@@ -253,7 +257,7 @@ class _Round:
         source, path = _source(i, path)
         if source is self.state:
             simpler = self.simpler
-            below = {simpler.paths[n]: self._array(n) for n in sorted(simpler._below(path))}
+            below = {simpler.paths[n]: self._array(n) for n in simpler._below(path)}
             return _tuple_of(self.into, simpler.loop.shape, path, below)
         parts = tuple_elements(source)
         if parts is not None and not path:

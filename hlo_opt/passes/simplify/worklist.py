@@ -66,7 +66,7 @@ class Worklist:
             if rule is None or instruction is None or instruction.parent is not self.computation:
                 raise ProofError(f"the certificate does not fit: {step}")
             fits = instruction.opcode in rule.opcodes or ANY in rule.opcodes
-            if not fits or not self.may_go(instruction) or not self.apply(rule, instruction):
+            if not fits or not self.may_go(instruction) or not self._replay(rule, instruction):
                 raise ProofError(f"the certificate does not fit: {step}")
             if [new.name for new in self.last_created] != list(step.made):
                 raise ProofError(f"the certificate does not fit: {step} makes other operations")
@@ -92,18 +92,21 @@ class Worklist:
             return
         site = Site(instruction)
         for rule in self.rules.get(instruction.opcode, self.others):
-            if self.apply(rule, instruction, site):
+            value = rule.rewrite(instruction, site)
+            if value is None or value is instruction:  # of nearly all
+                if site.created or site.met:
+                    site.undo()
+            elif self._take(rule, instruction, site, value):
                 return
 
-    def apply(self, rule: Rule, instruction: Instruction, site: Site | None = None) -> bool:
-        """Try one rule; True where it replaced the instruction. A site without new operations may be used for several
-        tries."""
-        site = Site(instruction) if site is None else site
+    def _replay(self, rule: Rule, instruction: Instruction) -> bool:
+        """Try one rule; True where it replaced the instruction."""
+        site = Site(instruction)
         value = rule.rewrite(instruction, site)
-        if value is None or value is instruction:
-            if site.created or site.met:
-                site.undo()
-            return False
+        return value is not None and value is not instruction and self._take(rule, instruction, site, value)
+
+    def _take(self, rule: Rule, instruction: Instruction, site: Site, value: Instruction) -> bool:
+        """Put a value that a rule found in the place of an instruction; False where it does not fit."""
         if not self._fits(instruction, value, site):
             site.undo()
             return False
