@@ -165,7 +165,7 @@ def main() -> int:
         print(f"{len(texts)} dumps, {sum(map(len, texts.values())) / 1e6:.2f} MB", file=sys.stderr)
         return 0
     differing = {path: why for path, text in texts.items() if (why := difference(path, text))}
-    differing |= {path: "belongs to no case" for path in stale}
+    differing |= dict.fromkeys(stale, "belongs to no case")
     for path, why in differing.items():
         print(f"{path.relative_to(ROOT)} {why}")
     print(f"{len(texts) - len(differing)} of {len(texts)} dumps are as they should be", file=sys.stderr)

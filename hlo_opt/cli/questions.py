@@ -1,5 +1,5 @@
-"""What people ask, and the command that answers it: for `hlo-opt help questions`, and for words that people type where a
-verb, an option or a topic should be."""
+"""What people ask, and the command that answers it: for `hlo-opt help questions`, and for words typed where a verb, an
+option or a topic should be."""
 
 from __future__ import annotations
 
