@@ -27,7 +27,7 @@ SECTOR, LINE = 32, 128
 Memory")."""
 WIDEST_BITS = 128
 MOST_JOINED = 64
-"""Elements of an array that a thread accesses at a time, for which it is looked whether they are neighbours."""
+"""The most elements of an array that a thread accesses at a time for which neighbours are sought."""
 _MOST_STEPS = 20_000  # elements that are followed from the wanted values to operands
 _SAMPLED_ROUNDS = 4096
 _SAMPLED = (1024, 16, 32)  # threads of a block, rounds, and steps of inner loops that are sampled
@@ -35,7 +35,7 @@ _SAMPLED = (1024, 16, 32)  # threads of a block, rounds, and steps of inner loop
 DRAWN = "drawn"
 """The prefix of names of variables whose values are data."""
 SPARSE = 64
-"""The range of some numbers over their count above which they are sorted instead of marked."""
+"""Numbers are sorted, instead of marked in a table, where their range is more than this many times their count."""
 
 Key = tuple[Instruction, Index]
 Numbers = npt.NDArray[np.int64]
