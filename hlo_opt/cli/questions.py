@@ -33,7 +33,12 @@ QUESTIONS = (
         "hlo-opt explain FILE NAME... (-v: every reason)",
         "why reason reasons refused refusal refusals unfused edge edges",
     ),
-    _question("why are these two kernels?", "hlo-opt check FILE --expect-fused A,B", "expect softmax split kernels"),
+    _question(
+        "why is my softmax two kernels?",
+        "hlo-opt explain FILE softmax.py (or softmax.py:16, an instruction, A:B)",
+        "softmax split kernels two joined unjoined",
+    ),
+    _question("are these in one kernel?", "hlo-opt check FILE --expect-fused A,B", "expect assert together"),
     _question(
         "is it worse than yesterday?",
         "hlo-opt diff OLD NEW --fail-on-regression 5%",
