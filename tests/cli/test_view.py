@@ -23,6 +23,16 @@ def test_a_page_is_written_and_its_file_named(tmp_path: Path, capfd: pytest.Capt
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize("words", [["view", SOFTMAX], ["diff", MONDAY, TUESDAY, "--format", "html"]])
+def test_a_page_does_not_go_to_a_terminal(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert run(words) == 2
+    done = capfd.readouterr()
+    assert done.out == "" and done.err.endswith("hint: -o out.html\n")
+
+
 def test_the_formats(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["view", SOFTMAX, "--format", "json"]) == 0
     assert json.loads(capfd.readouterr().out)["schema"] == 1
