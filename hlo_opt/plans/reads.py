@@ -16,7 +16,7 @@ import numpy.typing as npt
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir import index_map as maps
 from hlo_opt.ir.index_map import Expression, linearize, split_constant, variable, variables_of
-from hlo_opt.ops.lowering import Elementwise, Index
+from hlo_opt.ops.lowering import Element, Elementwise, Index
 from hlo_opt.ops.sets import tuple_index
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.instructions import divides, divides_by_constant
@@ -37,7 +37,6 @@ DRAWN = "drawn"
 SPARSE = 64
 """Numbers are sorted, instead of marked in a table, where their range is more than this many times their count."""
 
-Key = tuple[Instruction, Index]
 Numbers = npt.NDArray[np.int64]
 
 
@@ -191,7 +190,7 @@ def _rounds(index: Index, places: tuple[tuple[str, Expression], ...], rounds: in
     return 1 + int(np.count_nonzero(changes))
 
 
-def traced(walk: Walk, before: set[Key]) -> Trace:
+def traced(walk: Walk, before: set[Element]) -> Trace:
     """Follows the wanted values of a walk down to operands. `before` has the elements that earlier walks of the segment
     need; those of this walk are added to it."""
     trace = Trace(walk)
