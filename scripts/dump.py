@@ -1,4 +1,5 @@
-"""Write the dumps in `testdata/dumps`: each program's HLO as JAX hands it to XLA, before any optimisation.
+"""Write the dumps in `testdata/dumps` and `testdata/pages`: each program's HLO as JAX hands it to XLA, before any
+optimisation.
 
 python -m scripts.dump              write all dumps
 python -m scripts.dump adam mlp     write those whose case name contains one of the words
@@ -23,12 +24,12 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from scripts import frames
-from scripts.programs import all_cases
+from scripts.programs import all_cases, page_cases
 from scripts.programs.case import Arg, Case, Form
 
 jax.config.update("jax_num_cpu_devices", 4)
 ROOT = Path(__file__).resolve().parent.parent
-DUMPS = ROOT / "testdata" / "dumps"
+FOLDERS = {ROOT / "testdata" / "dumps": all_cases, ROOT / "testdata" / "pages": page_cases}
 OURS = "scripts/programs/"
 
 
@@ -118,7 +119,7 @@ def render(module: hlo.HloModule, form: Form) -> str:
 
 
 def file_name(case: Case, form: Form) -> str:
-    """The dump's name below `testdata/dumps`."""
+    """The dump's name in its folder."""
     return f"{case.name}.hlo" if form == case.forms[0] else f"{case.name}.{form}.hlo"
 
 
@@ -147,21 +148,26 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     arguments = parser.parse_args()
     words: list[str] = arguments.words
-    chosen = [case for case in all_cases().values() if not words or any(word in case.name for word in words)]
-    texts = {name: text for case in chosen for name, text in dumps(case).items()}
-    stale = [] if words else sorted(path for path in DUMPS.glob("*.hlo") if path.name not in texts)
+    texts = {
+        folder / name: text
+        for folder, cases in FOLDERS.items()
+        for case in cases().values()
+        if not words or any(word in case.name for word in words)
+        for name, text in dumps(case).items()
+    }
+    stale = [] if words else sorted(path for f in FOLDERS for path in f.glob("*.hlo") if path not in texts)
     if not arguments.check:
-        DUMPS.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            (DUMPS / name).write_text(text, encoding="utf-8", newline="\n")
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", newline="\n")
         for path in stale:
             path.unlink()
         print(f"{len(texts)} dumps, {sum(map(len, texts.values())) / 1e6:.2f} MB", file=sys.stderr)
         return 0
-    differing = {name: why for name, text in texts.items() if (why := difference(DUMPS / name, text))}
-    differing |= {path.name: "belongs to no case" for path in stale}
-    for name, why in differing.items():
-        print(f"{name} {why}")
+    differing = {path: why for path, text in texts.items() if (why := difference(path, text))}
+    differing |= dict.fromkeys(stale, "belongs to no case")
+    for path, why in differing.items():
+        print(f"{path.relative_to(ROOT)} {why}")
     print(f"{len(texts) - len(differing)} of {len(texts)} dumps are as they should be", file=sys.stderr)
     return int(bool(differing))
 

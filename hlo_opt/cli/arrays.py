@@ -1,8 +1,8 @@
 """Inputs and outputs as npz files: `in0, in1, ...` (entry parameters, tuples flattened in order) and `out0, ...`.
 
-A key with a device, `in0.d3`, is for this simulated device alone; one without goes to all that have no key of their
-own: as it is, or cut, where it is a global array, as the parameter's sharding says. An output that is the same, bit for
-bit, on all devices is stored once, as `out0`; another one once per device, as `out0.d0, out0.d1, ...`.
+A key with a device, `in0.d3`, is for this simulated device alone; a key without one is for all devices that have no key
+of their own. A global array is cut as the parameter's sharding says. An output with the same bits on all devices is
+stored once, as `out0`; any other once per device, as `out0.d0, out0.d1, ...`.
 Types that NumPy lacks (bf16, f8, ...) are stored as their raw bits, unsigned integers of the same size.
 """
 
@@ -31,8 +31,8 @@ _KEY = re.compile(r"in(\d{1,9})(?:\.d(\d{1,9}))?")
 
 
 def load_device_inputs(name: str, module: Module) -> list[list[Array]]:
-    """The inputs in an npz file for each of the module's devices, in the types of the entry's parameters. Arrays that
-    several of them get are there once; global ones are cut.
+    """The inputs in an npz file for each of the module's devices, in the types of the entry's parameters. Devices share
+    the arrays that several of them get; global arrays are cut.
 
     Raises UsageError (with the path) when the file is no npz, or an array is missing, superfluous, or of another type
     or shape.
@@ -54,8 +54,8 @@ def load_device_inputs(name: str, module: Module) -> list[list[Array]]:
 
 
 def snapshot_inputs(name: str, module: Module, recorded: Sequence[Sequence[Array]]) -> list[list[Array]]:
-    """The inputs that a snapshot holds, for each of the module's devices: one for all, or for each its own. Says on
-    stderr that they are taken.
+    """A snapshot's inputs for each of the module's devices: the same for all, or one set for each. Says on stderr that
+    they are used.
 
     Raises UsageError (with the path) where they do not fit the entry's parameters.
     """

@@ -192,7 +192,7 @@ PLACES = ("line", "function", "op")
 @click.argument(
     "instruction",
     shell_complete=offered_instructions,
-    metavar="[INSTRUCTION|PRODUCER:CONSUMER|FILE.py:LINE|CODE]...",
+    metavar="[INSTRUCTION|PRODUCER:CONSUMER|FILE.py[:LINE]|CODE]...",
     nargs=-1,
 )
 @fuse_options
@@ -241,8 +241,9 @@ def explain_command(
 
     First the figures, and how many edges each reason refuses (an edge may be refused for several), then the ten edges
     whose joining would save most, or with --all every one; -v shows all reasons of each. INSTRUCTION names select the
-    edges at these instructions, fused ones too; PRODUCER:CONSUMER one edge, FILE.py:LINE those of a line of the
-    program, a CODE after FILE the edges refused under it. With a CODE such as FUS201 instead of a file: its page.
+    edges at these instructions, fused ones too; PRODUCER:CONSUMER one edge, FILE.py those of a file of the program,
+    FILE.py:LINE those of a line, a CODE after FILE the edges refused under it. With a CODE such as FUS201 instead of a
+    file: its page.
 
     --by adds up time, bytes, kernels and refusals by Python line, function or operation; with --source-root the
     program's text is listed with them. --measured takes times from a profile, joined by the names of instructions: feed

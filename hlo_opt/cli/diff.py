@@ -99,6 +99,8 @@ def diff_command(
         raise UsageError("only one file can be stdin")
     if output != files.STANDARD and form != "html":
         raise UsageError("-o is for --format html")
+    if form == "html":
+        files.check_no_terminal(output)
     if across and form in ("github", "html"):
         raise UsageError(f"--across comes as text or json, not as {form}")
     files.check_writable(output)

@@ -119,6 +119,12 @@ def check_writable(name: str | None) -> None:
         raise UsageError("cannot write: permission denied", filename=name)
 
 
+def check_no_terminal(name: str) -> None:
+    """Raises UsageError for a page of HTML that would go to a terminal."""
+    if name == STANDARD and sys.stdout.isatty():
+        raise UsageError("a page of HTML is for a browser, not for a terminal", hint="-o out.html")
+
+
 @contextlib.contextmanager
 def _to_stdout() -> Iterator[None]:
     """Name stdout in the errors of what is written to it."""

@@ -176,7 +176,8 @@ def group(context: click.Context, quiet: bool, verbose: bool, color: str) -> Non
     """Read a dump of HLO, fuse it, say why each edge was not fused, and write and run the kernels.
 
     A FILE may be HLO text, one of XLA's protobufs, StableHLO or a folder of dumps (hlo-opt help forms); - is stdin.
-    Results go to stdout, everything else to stderr. Options of this page come before the verb.
+    Results go to stdout, everything else to stderr. Options of this page come before the verb. hlo-opt help questions
+    says which verb answers what.
     """
     context.with_resource(asked(color, quiet, verbose))
     if context.invoked_subcommand in SLOW:

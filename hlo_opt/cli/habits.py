@@ -1,5 +1,4 @@
-"""How the program talks: colours, how much it says, versions. What the options before a verb ask for, for as long as
-that verb runs."""
+"""Colours, verbosity and versions: the options before a verb, in force while that verb runs."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ ASKED = Habits()
 
 @contextmanager
 def asked(colour: str, quiet: bool, loud: bool) -> Iterator[None]:
-    """Talk so while a verb runs, and tell at the end what it took where that is wanted."""
+    """Put the options in force while a verb runs. With `loud`, show time and memory at its end."""
     before = (ASKED.colour, ASKED.quiet, ASKED.loud)
     ASKED.colour, ASKED.quiet, ASKED.loud = colour, quiet, loud
     wall, cpu = time.perf_counter(), time.process_time()
@@ -50,7 +49,7 @@ def asked(colour: str, quiet: bool, loud: bool) -> Iterator[None]:
 
 
 def _most_memory() -> str:
-    """The most memory that the process had; nothing on systems that do not tell."""
+    """The peak memory of the process; empty on systems that do not report it."""
     try:
         import resource
     except ImportError:
@@ -67,7 +66,7 @@ def wants_colour(stream: IO[str]) -> bool:
 
 
 def versions() -> str:
-    """The versions of Python and of the packages that matter, a line each; those that are not there are named."""
+    """The versions of Python and of the packages that matter, a line each; missing packages are named."""
     import platform
     from importlib import metadata
 

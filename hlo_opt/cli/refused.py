@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import click
 
+from hlo_opt.cli.questions import question_of
 from hlo_opt.diag import UsageError, did_you_mean
-from hlo_opt.diag.errors import printable
+from hlo_opt.diag.errors import nearest, printable
 
 NO_VERB = "HLO360"
 """There is no such verb."""
@@ -58,6 +59,10 @@ def coded(error: click.ClickException, verbs: Sequence[str], arguments: Sequence
         hint = did_you_mean(_value(error.message), choices) or help_of_verb
         return UsageError(message, code=WRONG_VALUE, hint=hint)
     message = error.message.rstrip(".")
+    if message.startswith("Got unexpected extra argument"):
+        words = message.partition("(")[2].rpartition(")")[0]
+        message = f"'{words}' is more than it takes"
+        return UsageError(f"{whole}: {message}", code=WRONG_FORM, hint=help_of_verb)
     return UsageError(f"{whole}: {message[:1].lower()}{message[1:]}", code=WRONG_FORM, hint=help_of_verb)
 
 
@@ -91,16 +96,28 @@ def _instead_of_verb(word: str, verbs: Sequence[str]) -> str:
     close = did_you_mean(word, verbs)
     if close is None and os.path.exists(word):
         return f"a verb comes before the file: hlo-opt explain {printable(word)}"
-    return close or "`hlo-opt --help` lists the verbs"
+    question = question_of(word)
+    return close if question is None and close else str(question or "`hlo-opt --help` lists the verbs")
 
 
 def _instead_of_option(name: str, context: click.Context | None, verb: str) -> str:
-    """Where the option belongs, or the nearest spelling, or where all are listed."""
+    """Where the option belongs, or the command that people mean by it, or the nearest spelling, or where all are
+    listed."""
     if context is None:
         return "`hlo-opt --help` lists all"
     own = [spelling for p in context.command.params for spelling in (*p.opts, *p.secondary_opts)]
+    close = _near_option(name, own)
+    if (question := question_of(name)) is not None and close is None:
+        return str(question)
     if not verb:
-        return did_you_mean(name, own) or "`hlo-opt --help` lists its options; those of a verb follow the verb"
+        return close or "`hlo-opt --help` lists its options; those of a verb follow the verb"
     if any(name in p.opts for p in context.find_root().command.params):
         return f"it comes before the verb: hlo-opt {name} {verb}"
-    return did_you_mean(name, own) or f"`hlo-opt {verb} --help` lists all"
+    return close or f"`hlo-opt {verb} --help` lists all"
+
+
+def _near_option(name: str, known: Sequence[str]) -> str | None:
+    """The hint for a misspelt option. Its dashes do not make it like another one."""
+    bare = name.lstrip("-")
+    close = nearest(bare, [k.lstrip("-") for k in known if k.startswith("--")])
+    return None if close is None else f"did you mean --{close}?"

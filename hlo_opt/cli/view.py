@@ -67,6 +67,8 @@ def view_command(
     if list(file).count(files.STANDARD) > 1:
         raise UsageError("only one file can be stdin")
     files.check_writable(output)
+    if form == PAGE:
+        files.check_no_terminal(output)
     files.check_folder(source_root)
     from hlo_opt.cli.fusing import Fusing
     from hlo_opt.cli.sizes import Sized, size_json

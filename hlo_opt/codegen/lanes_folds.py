@@ -1,5 +1,5 @@
-"""Sums in a lane that go along rows of memory: a product of a matrix and a vector has one for each of its results.
-Vectors of lanes would gather from as many rows; vectors of terms read one."""
+"""Sums over rows of memory, one for each lane, as in a product of a matrix and a vector. A vector of lanes would gather
+from one row per lane; a vector of terms reads a single row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hlo_opt.ir.index_map import Constant, Expression, constant, substitute, var
 from hlo_opt.ops.code import Cell, Code, Function, Name
 
 LEAST = 16
-"""Terms of a sum that is worth it."""
+"""The fewest terms for which it pays."""
 
 
 def sums_along(loop: For, values: Mapping[str, Expression], lane: str, lanes: int) -> list[Name]:
@@ -57,7 +57,7 @@ def terms(places: Sequence[Expression], term: str) -> int:
 
 
 def stride(place: Expression, name: str) -> int | None:
-    """How far the place moves with a variable; None where it has digits of it."""
+    """The step of a place for a step of a variable; None where the place depends on digits of the variable."""
     if any(name in variables_of(digit) for digit in digits_in(place)):
         return None
     at = dict.fromkeys(variables_of(place), constant(0))

@@ -1,6 +1,6 @@
-"""f16 in memory that lanes have beside each other. Processors convert vectors of them in one instruction, which GCC 12
-puts into no vector code of its own: so they are made f32 before a loop over lanes, and f16 behind it, by loops of their
-own (`hlo::widen_f16` and `hlo::narrow_f16` of `host_rounding.h`)."""
+"""f16 in memory that neighbouring lanes read or write side by side. Processors convert a vector of f16 in one
+instruction, which GCC 12 does not use in the loops that it vectorizes. So loops of their own (`hlo::widen_f16` and
+`hlo::narrow_f16` of `host_rounding.h`) convert to f32 before a loop over lanes, and back after it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOAD, _STORE, _ROUND = "hlo_load_f16", "hlo_store_f16", "hlo_round_f16"
 
 @dataclass(eq=False)
 class Halves:
-    """The f16 of all lanes from `pointer` on: what they are as f32, in an array of lanes."""
+    """The f16 of all lanes from `pointer` on, and the array of lanes that holds them as f32."""
 
     name: Name
     pointer: str
@@ -31,7 +31,7 @@ class Halves:
 
 
 def read_of(value: Code) -> Name | Cell | None:
-    """What an f32 is read from as it is, where that is an f16 of memory: a variable, or an element."""
+    """The f16 of memory, a variable or an element, that an f32 is converted from; None for other values."""
     match value.pieces:
         case (Function(text), "(", (Name() | Cell()) as read, ")") if text == _LOAD:
             return read

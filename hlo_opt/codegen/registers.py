@@ -1,7 +1,7 @@
 """Values that a thread computes in one pass over its columns and reuses in a later one from registers.
 
-So a softmax reads its row once and computes each exponential once. A trial run, which emits all passes and offers each
-the values of earlier ones, finds out which values are reused.
+A softmax then reads its row once and computes each exponential once. A trial finds out which values are reused: it
+emits all passes, and offers each the values of earlier ones.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ def kept_folder() -> Path | None:
 
 
 class Kept:
-    """Texts by name, derived once and then read from a file; written when the program ends. `of` is all that they are
-    derived from."""
+    """Texts by name, cached in a file that is written when the program ends. `of` is everything that they are derived
+    from."""
 
     def __init__(self, name: str, of: str) -> None:
         folder = kept_folder()

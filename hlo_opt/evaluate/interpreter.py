@@ -81,7 +81,7 @@ class RunningLoop:
 class Interpreter:
     """Evaluates computations. It can be called many times, and caches the compiled form of each computation.
 
-    watch      called with an `Event` for every evaluation, in order
+    watch      called for every evaluation, in order, with its `Event`
     max_steps  the most iterations of all loops together; None: no limit
     device     the simulated device; None: the only one
     effects    supplies values that the module does not define, such as random draws (`hlo_opt.evaluate.program`); None:
@@ -272,7 +272,7 @@ def evaluate(
     `evaluate_devices` runs all devices.
 
     inputs        one array per array of the entry's parameters, tuples flattened in order
-    watch         called with an `Event` for every evaluation: operands, value, and iterations of the enclosing loops
+    watch         called for every evaluation with an `Event`: operands, value, iterations of enclosing loops
     check_nans    stop at the operation that makes the first NaN: see `hlo_opt.evaluate.nans`
     max_steps     the most iterations of all loops together; None: no limit
     memory_limit  the most bytes that the run may hold at once, inputs and outputs included; checked before anything is

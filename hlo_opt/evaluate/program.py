@@ -15,7 +15,7 @@ from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control.meaning import zeros
 from hlo_opt.ops.custom_calls.targets import is_known, says_side_effect
-from hlo_opt.ops.dynamic import on_used_elements, takes_dynamic
+from hlo_opt.ops.dynamic import Evaluate, on_used_elements, takes_dynamic
 from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.sets import APPLIED, started, tuple_elements, tuple_index
 from hlo_opt.ops.spec import Evaluator, ShapeError
@@ -93,9 +93,6 @@ def direct(instruction: Instruction) -> Evaluate | None:
         return chosen(values[0], values[1])
 
     return evaluate
-
-
-Evaluate = Callable[[Evaluator, Instruction, list[Value]], Value]
 
 
 @dataclass(slots=True)

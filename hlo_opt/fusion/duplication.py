@@ -17,7 +17,7 @@ Allows = Callable[[Instruction, Instruction], bool]
 
 
 def effectively_at_most_unary(instruction: Instruction) -> bool:
-    """At most one operand is as large in rank as the result; broadcasts, iotas and scalars do not count."""
+    """Whether at most one operand has the rank of the result; broadcasts, iotas and scalars do not count."""
     rank = _largest_rank(instruction.shape)
     large = 0
     for operand in dict.fromkeys(instruction.operands):
@@ -41,8 +41,8 @@ REMEMBERED = 2_000_000
 
 
 class _Between:
-    """Which operands lie on a way from a producer to one of its consumers. Looks only at what stands between both, and,
-    for consumers that come last first, once at what depends on a producer."""
+    """Finds operands on the paths from a producer to one of its consumers. It visits only what stands between the two,
+    and visits that once per producer if the consumers are asked for from the last to the first."""
 
     def __init__(self, computation: Computation, order: list[Instruction]) -> None:
         self._order = Order(computation, order)

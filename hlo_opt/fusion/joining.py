@@ -12,7 +12,8 @@ from hlo_opt.fusion.decision import CostEstimate
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import Check, Edge, boundary, control_dependencies, side_effects, size_budget
 from hlo_opt.fusion.order import order_of
-from hlo_opt.fusion.outline import HANDS_ON, Ways, tidy, unite
+from hlo_opt.fusion.outline import HANDS_ON, tidy, unite
+from hlo_opt.fusion.prices import Ways
 from hlo_opt.fusion.products import is_beside_product
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.sets import tuple_index

@@ -20,6 +20,7 @@ from hlo_opt.ops.sets import fused, tuple_elements, tuple_index
 
 if TYPE_CHECKING:
     from hlo_opt.fusion.engine import Engine
+    from hlo_opt.fusion.prices import Ways
 
 Origins = dict[Instruction, str]
 """Names in the input of instructions that were copied into fusions under other names."""
@@ -371,11 +372,6 @@ def _redirect(other: Instruction, fusion: Instruction, first: int) -> None:
     for user in list(other.users):
         edit.set_operands(user, [fusion])
         edit.set_attribute(user, "index", Attribute.of(first + user.attribute("index", int)))
-
-
-Ways = Mapping[Instruction, Sequence[Instruction]]
-"""For each operand of a consumer that is a producer's value, or an element of it: the instructions from the producer
-down to the operand."""
 
 
 def unite(

@@ -28,7 +28,7 @@ def needed_first(starts: Iterable[N], needs: Callable[[N], Sequence[N]]) -> list
             for needed in left[-1]:
                 if needed not in order:
                     below = needs(needed)
-                    if not below:  # as of every second node of a graph
+                    if not below:  # true of about every second node
                         order[needed] = None
                         continue
                     assert needed not in entered, f"{needed} needs itself"

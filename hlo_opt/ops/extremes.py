@@ -84,8 +84,9 @@ def _reducer(opcode: str, kind: ElementType) -> Computation:
 
 
 def extreme_of(reducer: Computation, *, is_float: bool) -> Extreme | None:
-    """What a reducer of two values with their places looks for, if it picks the first NaN, else the first of the least
-    or greatest values. It only compares and selects, so that all relations between its arguments show that."""
+    """The extreme that a reducer of two (value, place) pairs looks for, if it picks the first NaN, else the first of
+    the least or greatest values; None for other reducers. Since it may only compare and select, trying all relations
+    between its arguments proves that."""
     numbers = [p.parameter_number for p in reducer.parameters]
     ends = tuple_elements(reducer.root)
     if sorted(n for n in numbers if n is not None) != [0, 1, 2, 3] or ends is None or len(ends) != 2:

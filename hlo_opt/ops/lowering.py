@@ -24,6 +24,8 @@ from hlo_opt.ir.module import Computation, Instruction
 from hlo_opt.ops.code import Code, both, code
 
 Index = tuple[Expression, ...]
+Element = tuple[Instruction, Index]
+"""An element of an instruction's value."""
 
 
 class KernelBuilder(Protocol):

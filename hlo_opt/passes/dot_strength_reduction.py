@@ -98,11 +98,16 @@ def _write_out(dot: Instruction) -> None:
     computation, writer = dot.computation, Terms("terms", dot.computation)
     before = len(computation.instructions)
     product = writer.product(dot, dot.operands)
-    if product is None:
-        return
+    if product is not None:
+        _replace(dot, product, before)
+
+
+def _replace(dot: Instruction, product: Instruction, before: int) -> None:
+    """Let another instruction stand for the product, in the product's layout. What was added to the computation since
+    it had `before` instructions inherits the product's Python line."""
     if not product.shape.same_bytes(dot.shape):
-        product = writer.emit("copy", dot.shape, product)
-    for i in list(computation.instructions)[before:]:
+        product = Writer(dot.computation).emit("copy", dot.shape, product)
+    for i in list(dot.computation.instructions)[before:]:
         edit.inherit(i, dot)
     edit.replace_all_uses(dot, product)
     edit.remove(dot)
@@ -209,10 +214,4 @@ def _write_as_sum(dot: Instruction, side: int) -> None:
     """Replace the product by a multiply and a reduce, which inherit its Python line."""
     computation, writer = dot.computation, Writer(dot.computation)
     before = len(computation.instructions)
-    product = _sum(writer, dot, dot.operands, side)
-    if not product.shape.same_bytes(dot.shape):
-        product = writer.emit("copy", dot.shape, product)
-    for i in list(computation.instructions)[before:]:
-        edit.inherit(i, dot)
-    edit.replace_all_uses(dot, product)
-    edit.remove(dot)
+    _replace(dot, _sum(writer, dot, dot.operands, side), before)

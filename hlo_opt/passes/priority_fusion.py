@@ -82,8 +82,8 @@ class PriorityFusion(FusionPass):
         return changed
 
     def _refused_by_price(self, engine: Engine, producer: Instruction, users: list[Instruction]) -> Reason | None:
-        """Why our own kernels speak against fusing a producer into some users: that takes longer than all of them
-        apart, or than where the first user writes the producer's result for the others."""
+        """The reason, by the prices of our own kernels, not to fuse a producer into some users: it takes longer than
+        separate kernels, or than a first user that also writes the producer's result for the others."""
         if not self.own_prices or "FUS408" in engine.disabled:
             return None
         if any(engine.is_forced(engine.edge(producer, user)) for user in users):

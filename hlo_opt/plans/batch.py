@@ -20,9 +20,9 @@ from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir import index_map as maps
 from hlo_opt.ir.index_map import Constant, Expression, Variable, add, delinearize, distinct_places, multiply, variable
 from hlo_opt.ir.size import gcd, most
-from hlo_opt.ops.lowering import Elementwise, Index
+from hlo_opt.ops.lowering import Element, Elementwise, Index
 from hlo_opt.ops.spec import find
-from hlo_opt.plans.element_reads import Element, Reads, read_at
+from hlo_opt.plans.element_reads import Reads, read_at
 from hlo_opt.plans.instructions import NOTHING, of_value
 from hlo_opt.plans.lane_loop import LANE, ByLanes, along, places_of
 from hlo_opt.plans.loop import BLOCK, WIDEST_ACCESS

@@ -21,7 +21,7 @@ WIDEST_BITS = 128
 SECTOR_BITS = 256
 """Bits of a memory transaction: a narrower tile would waste part of it."""
 MOST_RESIDENT = 4
-"""Blocks of a multiprocessor that share columns at the most: each of them leaves partial results in memory."""
+"""The most blocks of a multiprocessor that share columns: each of them leaves partial results in memory."""
 FEW = 8
 """The fraction of the blocks that share columns, up to which some are left out, is one in this many."""
 PART = 32 * 1024
@@ -85,8 +85,9 @@ def wide_tile(
     sizes: tuple[int, int, int], bits: int, accumulator_bytes: int, shared_bytes: int = SHARED_BYTES
 ) -> ColumnTile | None:
     """A tile as wide as a warp with 16 bytes per lane, or as the columns allow: for columns that blocks share, where
-    few tiles are enough to fill the device. Of few columns it has whole rows, which lie one after another in memory:
-    then 4 bytes per lane do (of f32 on an H200, 16 take longer, for all the threads that end up with one column)."""
+    few tiles are enough to fill the device. Where there are few columns it has whole rows, which are adjacent in
+    memory; then 4 bytes per lane are enough (f32 on an H200: 16 take longer, because too many threads share a column).
+    """
     minor = sizes[2]
     vector = max(1, WIDEST_BITS // bits)
     while vector > 1 and (

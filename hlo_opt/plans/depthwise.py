@@ -1,7 +1,7 @@
-"""The plan of a convolution of each feature by a window of its own, on arrays with features last, or first.
+"""The plan of a depthwise convolution (each feature has a window of its own), on arrays with features last or first.
 
-It stands where a library call would: no region has it. A thread has several neighbouring results along the last spatial
-dimension, of a vector of features where these are last, and keeps in registers what they share.
+It replaces a library call, so it is not among the kinds of regions. A thread has several neighbouring results along
+the last spatial dimension, of a vector of features where these are last, and keeps in registers what they share.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Depthwise:
     """How a depthwise convolution is computed.
 
     shapes   of image, kernel and result
-    sides    the three spatial dimensions, those that there are not first
+    sides    three spatial dimensions; missing ones come first
     first    the element of the kernel at the first tap of the first feature
     step     elements of the kernel from one feature to the next
     is_first whether features are first, and not last
@@ -163,8 +163,8 @@ def depthwise_plan(call: DeviceCall, target: DeviceTarget) -> Depthwise | None:
 
 
 def _wide(column: Side, across: int, most: int) -> int:
-    """How many neighbouring elements of a line are read at once: all or none of them are in the image, and the first is
-    at a multiple of as many."""
+    """The number of neighbouring elements that one read takes. Either all or none of them are in the image, and the
+    first is at a multiple of that number."""
     return math.gcd(most, column.image, across * column.stride)
 
 
@@ -182,7 +182,7 @@ def _across(column: Side, lines: int, threads: int, most: int) -> int:
 
 
 def _even(count: int, most: int) -> int:
-    """The size of tiles, at most so large, that fill `count` with the least left over."""
+    """The size of tiles, up to `most`, that leaves the least of `count` over."""
     return -(-count // -(-count // most))
 
 

@@ -18,10 +18,10 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, constant, dimensions, variable
 from hlo_opt.ir.size import gcd, most
-from hlo_opt.ops.lowering import Index
+from hlo_opt.ops.lowering import Element, Index
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.sets import keeps_values
-from hlo_opt.plans.element_reads import Element, depending_on, heroes_read
+from hlo_opt.plans.element_reads import depending_on, heroes_read
 from hlo_opt.plans.loop import BLOCK
 from hlo_opt.plans.plan import Launch, Region, Segment, above
 from hlo_opt.plans.walks import Walk, neighbours

@@ -10,12 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from hlo_opt.ir import IndexMap, Instruction
 from hlo_opt.ir.index_map import constant
-from hlo_opt.ops.lowering import Index
+from hlo_opt.ops.lowering import Element, Index
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.limits import HEAVIEST, weight
 from hlo_opt.plans.plan import above
 
-Element = tuple[Instruction, Index]
 Read = tuple[Instruction, Index | None]
 """An operand, and where it is read; None where that is lost."""
 

@@ -15,9 +15,9 @@ from typing import Protocol
 from hlo_opt.analysis.memory.forms import tiled_move
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, delinearize, divide, modulo, multiply, variable
-from hlo_opt.ops.lowering import Index
+from hlo_opt.ops.lowering import Element, Index
 from hlo_opt.ops.movement.memory import physical_index
-from hlo_opt.plans.element_reads import Element, depending_on, heroes_read
+from hlo_opt.plans.element_reads import depending_on, heroes_read
 from hlo_opt.plans.instructions import NOTHING, Work, of_fold
 from hlo_opt.plans.plan import Part, Region, Segment, above
 from hlo_opt.plans.walks import THREAD, Walk, leaves_at

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from hlo_opt.analysis.graph.numbering import attribute_key, literal_key
 from hlo_opt.analysis.properties import has_side_effect
 from hlo_opt.ops.logic import implied, is_zero, known, passed_on, truth_of
+from hlo_opt.ops.lowering import Element
 from hlo_opt.ops.sets import is_elementwise, reorders
 from hlo_opt.ops.spec import OpKind, find
-from hlo_opt.plans.element_reads import Element, is_elsewhere, read_at
+from hlo_opt.plans.element_reads import is_elsewhere, read_at
 
 
 @dataclass

@@ -20,9 +20,9 @@ from typing import ClassVar
 from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, constant, delinearize, modulo, multiply, variable
 from hlo_opt.ir.size import most
-from hlo_opt.ops.lowering import Index
+from hlo_opt.ops.lowering import Element, Index
 from hlo_opt.ops.sets import cut_out, read_window
-from hlo_opt.plans.element_reads import Element, Read
+from hlo_opt.plans.element_reads import Read
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.loop import BLOCK
 from hlo_opt.plans.plan import Launch, Region, Segment

@@ -18,8 +18,8 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.index_map import variable
 from hlo_opt.ops.logic import asked_of_all, conjuncts
+from hlo_opt.ops.lowering import Element
 from hlo_opt.ops.sets import SIGNS, looped, read_window, tuple_elements, tuple_index, written_window
-from hlo_opt.plans.element_reads import Element
 from hlo_opt.plans.instructions import NOTHING, Work, of_value, takes_long
 from hlo_opt.plans.lane_loop import (
     LANE,

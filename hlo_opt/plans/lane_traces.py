@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Constant, Expression, variable, variables_of
-from hlo_opt.ops.lowering import Index
-from hlo_opt.plans.element_reads import Element, Read, is_elsewhere, is_under_condition, read_at
+from hlo_opt.ops.lowering import Element, Index
+from hlo_opt.plans.element_reads import Read, is_elsewhere, is_under_condition, read_at
 from hlo_opt.plans.lane_exits import Quiet
 from hlo_opt.plans.lane_loop import LANE, Lanes, part_read, places_of
 

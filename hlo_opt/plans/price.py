@@ -21,12 +21,13 @@ from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression
+from hlo_opt.ops.lowering import Element
 from hlo_opt.plans import instructions as work_of
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.kinds import kind_of
 from hlo_opt.plans.loop import BLOCK
 from hlo_opt.plans.plan import Launch, Part, Plan, Region, Segment
-from hlo_opt.plans.reads import SECTOR, Key, Lay, Trace, lays_of, traced
+from hlo_opt.plans.reads import SECTOR, Lay, Trace, lays_of, traced
 from hlo_opt.plans.walks import AHEAD, Walk
 
 LATENCY = 0.75
@@ -312,7 +313,7 @@ class Measure:
 
 def measure(region: Region, segment: Segment[Part], block: int, target: DeviceTarget) -> Measure:
     """The measure of a segment in a launch of blocks of that size."""
-    before: set[Key] = set()
+    before: set[Element] = set()
     walks = kind_of(segment.part).walks(region, segment, Launch(segment.blocks, block))
     traces = [traced(walk, before) for walk in walks]
     ahead = max(map(_ahead, traces), default=0.0)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir import index_map as maps
 from hlo_opt.ir.index_map import Expression, linearize, split_constant, variable, variables_of
-from hlo_opt.ops.lowering import Elementwise, Index
+from hlo_opt.ops.lowering import Element, Elementwise, Index
 from hlo_opt.ops.sets import tuple_index
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.instructions import divides, divides_by_constant
@@ -27,7 +27,7 @@ SECTOR, LINE = 32, 128
 Memory")."""
 WIDEST_BITS = 128
 MOST_JOINED = 64
-"""Elements of an array that a thread accesses at a time, for which it is looked whether they are neighbours."""
+"""The most elements of an array that a thread accesses at a time for which neighbours are sought."""
 _MOST_STEPS = 20_000  # elements that are followed from the wanted values to operands
 _SAMPLED_ROUNDS = 4096
 _SAMPLED = (1024, 16, 32)  # threads of a block, rounds, and steps of inner loops that are sampled
@@ -35,9 +35,8 @@ _SAMPLED = (1024, 16, 32)  # threads of a block, rounds, and steps of inner loop
 DRAWN = "drawn"
 """The prefix of names of variables whose values are data."""
 SPARSE = 64
-"""The range of some numbers over their count above which they are sorted instead of marked."""
+"""Numbers are sorted, instead of marked in a table, where their range is more than this many times their count."""
 
-Key = tuple[Instruction, Index]
 Numbers = npt.NDArray[np.int64]
 
 
@@ -191,7 +190,7 @@ def _rounds(index: Index, places: tuple[tuple[str, Expression], ...], rounds: in
     return 1 + int(np.count_nonzero(changes))
 
 
-def traced(walk: Walk, before: set[Key]) -> Trace:
+def traced(walk: Walk, before: set[Element]) -> Trace:
     """Follows the wanted values of a walk down to operands. `before` has the elements that earlier walks of the segment
     need; those of this walk are added to it."""
     trace = Trace(walk)

@@ -42,7 +42,7 @@ from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk, neighbours
 
 ATOMIC = frozenset({"add", "maximum", "minimum", "and", "or", "xor"})
-"""Combiners that there are atomic operations for. Their order does not matter."""
+"""Combiners with atomic operations. The order of updates does not matter to them."""
 _MOST_IN_ONE_BLOCK = 1024
 _SUMS = {"f32": 1, "bf16": 2, "f16": 2}
 """Floats with atomic sums of several elements: the number of elements in a word, which is the vector on devices without

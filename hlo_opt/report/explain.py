@@ -12,6 +12,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from hlo_opt.analysis.properties import inside
@@ -204,7 +205,7 @@ ENDS_SHOWN = 8
 """Lines at either end of a longer one that it shows."""
 
 
-ASKED_FOR = "name an instruction or a kernel, PRODUCER:CONSUMER, a code such as FUS105, or FILE.py:LINE"
+ASKED_FOR = "name an instruction or a kernel, PRODUCER:CONSUMER, a code such as FUS105, FILE.py or FILE.py:LINE"
 EDGE_ASKED_FOR = "name two instructions or kernels, PRODUCER:CONSUMER, as explain prints them"
 
 
@@ -212,8 +213,9 @@ def select(report: ExplainReport, names: Sequence[str], hint: str = ASKED_FOR) -
     """The refused edges; with names, every edge, fused ones too, that one of the instructions or kernels is an end of.
 
     A name PRODUCER:CONSUMER asks for the edges between these two, a code such as FUS105 for those that it refuses,
-    FILE.py:LINE, with as much of the path as one likes, for those that begin or end on a line of the program. Raises
-    UsageError, naming what is near or with this hint, for an instruction or an edge that does not exist.
+    FILE.py or FILE.py:LINE, with any part of the path before it, for those that begin or end in a file of the program
+    or on a line of it. Raises UsageError, naming what is near or with this hint, for an instruction or an edge that
+    does not exist.
     """
     if not names:
         return report.refused
@@ -235,11 +237,10 @@ def select(report: ExplainReport, names: Sequence[str], hint: str = ASKED_FOR) -
             if end not in known and _CODE.fullmatch(name):
                 raise no_reason(name)
             if end not in known:
+                near = did_you_mean(end, known | _files(report))
                 source = report.outcome.original.source
                 filename = None if source is None else source.filename
-                raise UsageError(
-                    f"there is no instruction {end!r}", hint=did_you_mean(end, known) or hint, filename=filename
-                )
+                raise UsageError(f"there is no instruction {end!r}", hint=near or hint, filename=filename)
         if colon:
             shown.update(_between(report, *ends))
         else:
@@ -247,20 +248,31 @@ def select(report: ExplainReport, names: Sequence[str], hint: str = ASKED_FOR) -
     return [d for n, d in enumerate(report.decisions) if n in shown or (wanted and not wanted.isdisjoint(names_of(d)))]
 
 
-_LINE = re.compile(r"\.py:[0-9]+$")
+_LINE = re.compile(r"\.py(?::[0-9]+)?$")
 _CODE = re.compile(r"FUS[0-9]+")
 
 
+def _files(report: ExplainReport) -> set[str]:
+    """The names of the program's files that edges begin or end in."""
+    sources = {s for d in report.decisions for s in (d.producer_source, d.consumer_source) if s}
+    return {PurePath(s.replace("\\", "/")).name.rpartition(":")[0] for s in sources}
+
+
 def _on_line(report: ExplainReport, name: str) -> list[int]:
-    """The places, among the decisions, of the edges with an end on a line of the program. Raises UsageError when there
-    is none."""
+    """The places, among the decisions, of the edges with an end in a file of the program, or on a line of it. Raises
+    UsageError when there is none."""
+    is_line = ":" in name
     sources = [(d.producer_source, d.consumer_source) for d in report.decisions]
-    places = [n for n, ends in enumerate(sources) if any(s == name or s.endswith(f"/{name}") for s in ends)]
+    places = [
+        n
+        for n, ends in enumerate(sources)
+        if any(f"/{s if is_line else s.rpartition(':')[0]}".endswith(f"/{name.removeprefix('/')}") for s in ends)
+    ]
     if not places:
-        near = did_you_mean(name, sorted({s for ends in sources for s in ends if s}))
-        raise UsageError(
-            f"no edge begins or ends on line {name}", hint=near or "--by line lists the lines that have some"
-        )
+        known = {s for ends in sources for s in ends if s} if is_line else _files(report)
+        what = f"on line {name}" if is_line else f"in {name}"
+        near = did_you_mean(name, sorted(known))
+        raise UsageError(f"no edge begins or ends {what}", hint=near or "--by line lists the lines that have some")
     return places
 
 

@@ -205,7 +205,7 @@ def price_words(decision: FusionDecision, prices: Prices) -> str:
 
 def _ends(decision: FusionDecision, prices: Prices, others: int) -> list[str | Word]:
     price = price_words(decision, prices)
-    price = f"{price:<17}"
+    price = f"{price:<16} "
     edge = printable(f"{decision.producer} {decision.link} {decision.consumer}" if others else decision.ends)
     edge += f", and {count(others)} similar" if others else ""
     rounds = prices.report.rounds.get(decision.computation, 1)

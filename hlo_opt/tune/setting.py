@@ -41,7 +41,7 @@ class Change(Protocol):
 
 @dataclass(frozen=True)
 class SetOption:
-    """Another value for an option of the pass at a place."""
+    """Set an option of the pass at a place."""
 
     place: PassPath
     name: str
@@ -60,7 +60,7 @@ class SetOption:
 
 @dataclass(frozen=True)
 class SetEverywhere:
-    """A value for an option of each pass of a name, wherever it stands."""
+    """Set an option of all passes of one name."""
 
     name: str
     option: str
@@ -79,7 +79,7 @@ class SetEverywhere:
 
 @dataclass(frozen=True)
 class LeaveOut:
-    """Without the pass at a place."""
+    """Leave out the pass at a place."""
 
     place: PassPath
     name: str
@@ -94,7 +94,7 @@ class LeaveOut:
 
 @dataclass(frozen=True)
 class Swap:
-    """The pass at a place after the step that follows it."""
+    """Move the pass at a place behind the step that follows it."""
 
     place: PassPath
     name: str
@@ -113,7 +113,7 @@ class Swap:
 
 @dataclass(frozen=True)
 class Forbid:
-    """An edge whose ends stay in separate kernels."""
+    """Keep the ends of an edge in separate kernels."""
 
     ends: Ends
 
@@ -128,7 +128,7 @@ class Forbid:
 
 @dataclass(frozen=True)
 class Force:
-    """A refused edge whose ends are joined in the result."""
+    """Join the ends of a refused edge in the result."""
 
     ends: Ends
 
@@ -152,7 +152,8 @@ def applied(setting: Setting, changes: Sequence[Change]) -> Setting | None:
 
 
 def option_changes(setting: Setting) -> Iterator[Change]:
-    """Another value for each option of each pass: the other one, half and twice as much, and a little less and more."""
+    """Other values for each option of each pass: for a boolean the other one, for a number half and twice as much, and
+    a little less and more."""
     for place, step in places(setting.pipeline.steps):
         for field in _free(step):
             for value in _others(getattr(step, field.name), option_kind(field)):
@@ -160,8 +161,7 @@ def option_changes(setting: Setting) -> Iterator[Change]:
 
 
 def switches(setting: Setting) -> Iterator[Change]:
-    """Both values for each option of the passes that fuse that is true or false: there are few, and much depends on
-    them."""
+    """Both values of each boolean option of fusion passes: there are few, and much depends on them."""
     for step in {step.name: step for _, step in places(setting.pipeline.steps)}.values():
         if isinstance(step, FusionPass):
             for field in _free(step):

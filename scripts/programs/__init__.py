@@ -74,3 +74,8 @@ def all_cases() -> dict[str, Case]:
         if case.twin is not None and case.twin not in cases:
             raise ValueError(f"{case.name}: there is no case {case.twin} to take outputs from")
     return cases
+
+
+def page_cases() -> dict[str, Case]:
+    """Programs of the size that they have in practice, which pages of the documentation show. They are not run."""
+    return {case.name: case for case in transformer.PAGES}

@@ -117,3 +117,12 @@ CASES = [
         donate=(0,),
     ),
 ]
+
+LONG = of("bfloat16", 8, 2048, 16, 64)
+PAGES = [
+    Case(
+        "decode",
+        partial(decode, size=64),
+        (parameters(1024, 2816, "bfloat16"), LONG, LONG, of("bfloat16", 8, 1, 1024), s32(low=0, high=2048)),
+    ),
+]

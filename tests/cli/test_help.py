@@ -10,6 +10,7 @@ import pytest
 
 from hlo_opt.cli.group import VERBS, group, run
 from hlo_opt.cli.help import TOPICS
+from hlo_opt.cli.questions import QUESTIONS
 from hlo_opt.diag import reason_specs
 from hlo_opt.report.page import flowing
 
@@ -27,7 +28,7 @@ def test_topics_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_each_page_has_a_topic() -> None:
     files = {Path(str(p)).stem for p in resources.files("hlo_opt.cli").joinpath("topics").iterdir()}
-    assert files == set(TOPICS)
+    assert files == set(TOPICS) - {"questions"}  # made of `QUESTIONS`
 
 
 @pytest.mark.parametrize("topic", TOPICS)
@@ -64,6 +65,24 @@ def test_the_flags_of_xla_exist(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_help_of_a_verb_is_that_of_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
     shown = page("fuse", capsys)
     assert shown.startswith("Usage: hlo-opt fuse [OPTIONS] FILE") and "--what-if" in shown
+
+
+def test_a_word_that_people_look_for_names_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "hlo-opt memory FILE" in page("donation", capsys)
+    assert "hlo-opt help LNT108  missed-donation" in page("donations", capsys)
+
+
+def test_a_word_stands_for_one_question() -> None:
+    words = [word for question in QUESTIONS for word in question.words]
+    assert len(words) == len(set(words)) and not set(words) & set(VERBS)
+
+
+def test_the_questions_of_the_readme_are_those_of_the_page() -> None:
+    readme = (Path(__file__).parent.parent.parent / "README.md").read_text(encoding="utf-8")
+    table = readme.partition("| question | command |\n| --- | --- |\n")[2].partition("\n\n")[0]
+    commands = {line.split("`")[1] for line in table.splitlines()}
+    assert len(commands) > 9
+    assert commands <= {question.command.partition(" (")[0] for question in QUESTIONS}
 
 
 def test_a_page_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,10 @@ from hlo_opt.cli.group import run
         ("fuze m.hlo", "HLO360 there is no verb 'fuze'", "did you mean fuse?"),
         ("m.hlo", "HLO360 there is no verb 'm.hlo'", "a verb comes before the file: hlo-opt explain m.hlo"),
         ("qqqq", "HLO360 there is no verb 'qqqq'", "`hlo-opt --help` lists the verbs"),
+        ("why m.hlo", "HLO360 there is no verb 'why'", "why was this not fused? `hlo-opt explain FILE"),
+        ("explain m.hlo --why", "HLO361 hlo-opt explain has no option '--why'", "`hlo-opt explain FILE"),
+        ("memory m.hlo --donate", "HLO361 hlo-opt memory has no option '--donate'", "is my donation honoured?"),
+        ("lint m.hlo --gpu h100", "HLO361 hlo-opt lint has no option '--gpu'", "--target"),
         ("--colr never fuse m.hlo", "HLO361 hlo-opt has no option '--colr'", "did you mean --color?"),
         ("--seed 3 fuse m.hlo", "HLO361 hlo-opt has no option '--seed'", "those of a verb follow the verb"),
         ("fuse --presett x m.hlo", "HLO361 hlo-opt fuse has no option '--presett'", "did you mean --preset?"),
@@ -31,7 +35,7 @@ from hlo_opt.cli.group import run
         ("tune --seconds 0 m.hlo", "HLO363 --seconds: '0' is not a number of seconds above 0", "`hlo-opt tune --help`"),
         ("run m.hlo --seed", "HLO364 hlo-opt run: option '--seed' requires an argument", "`hlo-opt run --help`"),
         ("fuse --check=yes m.hlo", "HLO364 hlo-opt fuse: option '--check' does not take a value", "`hlo-opt fuse"),
-        ("fuse m.hlo m.hlo", "HLO364 hlo-opt fuse: got unexpected extra argument (m.hlo)", "`hlo-opt fuse --help`"),
+        ("fuse m.hlo m.hlo", "HLO364 hlo-opt fuse: 'm.hlo' is more than it takes", "`hlo-opt fuse --help`"),
     ],
 )
 def test_each_has_a_code_and_a_hint(words, message, hint, tmp_path, monkeypatch, capfd):

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +25,15 @@ def test_a_page_is_written_and_its_file_named(tmp_path: Path, capfd: pytest.Capt
     assert capfd.readouterr().err == f"hlo-opt: wrote {out}\n"
     assert run(["-q", "view", SOFTMAX, "-o", str(out)]) == 0
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("words", [["view", SOFTMAX], ["diff", MONDAY, TUESDAY, "--format", "html"]])
+def test_a_page_does_not_go_to_a_terminal(words: list[str]) -> None:
+    controller, terminal = pty.openpty()
+    done = subprocess.run([sys.executable, "-m", "hlo_opt", *words], stdout=terminal, stderr=subprocess.PIPE, text=True)
+    os.close(terminal)
+    os.close(controller)
+    assert done.returncode == 2 and done.stderr.endswith("hint: -o out.html\n")
 
 
 def test_the_formats(capfd: pytest.CaptureFixture[str]) -> None:

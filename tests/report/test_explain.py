@@ -102,11 +102,17 @@ def test_what_is_no_edge_names_what_is_near(name, message, hint):
 def test_edges_of_a_python_line():
     text = TEXT.replace("tanh(a)", 'tanh(a), metadata={source_file="/home/x/model.py" source_line=7}')
     found = report_on(run(hlo_opt.parse(text), passes="instruction-fusion"))
-    for name in ("model.py:7", "x/model.py:7", "/home/x/model.py:7"):
+    for name in ("model.py:7", "x/model.py:7", "/home/x/model.py:7", "model.py", "x/model.py", "/home/x/model.py"):
         assert [(d.producer, d.consumer) for d in explain.select(found, [name])] == [("a", "t")]
     with pytest.raises(UsageError, match=r"no edge begins or ends on line there\.py:8") as caught:
         explain.select(found, ["there.py:8"])
     assert "--by line" in str(caught.value.hint)
+    with pytest.raises(UsageError, match=r"no edge begins or ends in odel\.py") as caught:
+        explain.select(found, ["odel.py"])
+    assert caught.value.hint == "did you mean model.py?"
+    with pytest.raises(UsageError, match="no instruction 'model'") as caught:
+        explain.select(found, ["model"])
+    assert caught.value.hint == "did you mean model.py?"
     with pytest.raises(UsageError, match="no instruction 'odel'"):
         explain.select(found, ["odel:7"])
 

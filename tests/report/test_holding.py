@@ -34,7 +34,7 @@ def test_what_is_not_tells_the_refusal(report) -> None:
     assert error is not None and (error.code, error.filename) == ("HLO713", "m.hlo")
     assert error.message.startswith("t and d are not in one kernel, `t` in `")
     assert error.message.endswith(": `fft` runs as a library call, which reads and writes whole arrays (FUS302)")
-    assert error.hint == "nothing here; a library call may have an epilogue for what follows `fft`"
+    assert error.hint == "nothing here; a library call stays apart from what is around it"
 
 
 def test_what_does_not_read_each_other_says_so(report) -> None:

@@ -71,6 +71,14 @@ def test_an_edge_is_three_lines() -> None:
     assert len(lines) == 13
 
 
+def test_a_long_price_does_not_touch_the_edge() -> None:
+    report = report_on(run(hlo_opt.parse(TEXT), passes="instruction-fusion"))
+    prices = Prices(report)
+    prices.total = 100.0
+    first = str(edge_page(edge((FORM,), saved=0.0151), prices)).splitlines()[0]
+    assert first == "  0.0151 us (0.0 %) p -> c"
+
+
 def test_the_pass_with_least_against_an_edge_decides() -> None:
     assert edge((FORM, READ, FORM), (LIBRARY,)).cause == (LIBRARY,)
     assert edge((READ, FORM, FORM)).cause == (READ, FORM)

@@ -1,7 +1,7 @@
-"""Convolutions as cuDNN has them: forward, or the gradient of its input or of its filter, on arrays that lie features
-last (NHWC) or features first (NCHW). What lies otherwise is moved before and after.
+"""Convolutions as cuDNN has them: forward, or the gradient of its input or of its filter, on arrays with features last
+(NHWC) or first (NCHW). Arrays in other layouts are moved before and after.
 
-Which of the three an HLO convolution is, is read off its window, as XLA:GPU does
+The window of an HLO convolution says which of the three it is, as in XLA:GPU
 (xla/backends/gpu/transforms/conv_rewriter.cc): a dilated input is the gradient of an input, a kernel larger than the
 result the gradient of a filter. Sizes and paddings are then those of the forward convolution.
 """
@@ -32,7 +32,7 @@ _Window = tuple[int, int, int, int, int, int, bool]
 _TOGETHER = {"f32": 4, "bf16": 8, "f16": 8}
 """Features that tensor cores read at once: 16 bytes."""
 _LEAST_SPATIAL, _MOST_SPATIAL = 2, 3
-"""cuDNN's convolutions have two or three spatial dimensions; further ones of size 1 are put before those there are."""
+"""cuDNN's convolutions have two or three spatial dimensions; missing ones, of size 1, come first."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Epilogue:
 @dataclass(frozen=True)
 class Convolution:
     """A convolution of cuDNN, by the sizes of the forward one: `image` by `kernel` to `output`, one of which is the
-    result: the output (forward), the image (data) or the kernel (filter). There are as many groups as the kernel's
-    features fit into the image's.
+    result: the output (forward), the image (data) or the kernel (filter). The number of groups is the number of the
+    image's features over that of the kernel's.
 
     moves       of both operands and the result: None for what lies as cuDNN wants it
     is_rounded  operands of f32 are rounded to TF32
@@ -137,11 +137,14 @@ class _Spatial:
 
 
 def convolutions_of(call: DeviceCall) -> list[Convolution]:
-    """A convolution as cuDNN may compute it, the ways that move the least first. Padding is as it is, then, where that
-    differs before and behind, with the difference moved; each with arrays as most of them lie; features last, which
-    tensor cores read faster, filled up with zeros to as many as they read at once; with few features, the phases of a
-    strided image as features; and groups also features first.
-    Empty where cuDNN has no such convolution, and for other calls."""
+    """The ways in which cuDNN may compute a convolution, those that move the fewest bytes first. Empty where cuDNN has
+    no such convolution, and for other calls.
+
+    Ways differ in
+    - padding: as it is; where it differs before and behind, also with the difference copied into the image
+    - layout: that of most of the arrays; features last, which tensor cores read faster, with zeros up to the number
+      that they read at once; for groups, also features first
+    - phases: of a strided image with few features, the phases become features"""
     asked = asked_of(call)
     return [] if asked is None else ways_of(asked)
 
@@ -405,8 +408,8 @@ def _move(
     *,
     is_result: bool,
 ) -> Move:
-    """From the array of a shape to its dimensions in this order, or (of a result) back. `split` is a dimension and its
-    groups, which then come first."""
+    """The move of an array of a shape to another order of dimensions, or of a result back from it. `split` is a
+    dimension and its groups, which then come first."""
     name, _, sizes, minor_to_major = shape
     there = list(reversed(minor_to_major))
     if is_result:  # from the padded array to the one that is asked for

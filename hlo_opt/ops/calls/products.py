@@ -14,12 +14,12 @@ from hlo_opt.ops.contraction.table import convolution_dimensions
 from hlo_opt.ops.spec import LibraryCall
 
 LT_MATMUL = "__cublas$lt$matmul"
-"""The target of products of XLA:GPU's by cuBLASLt."""
+"""The custom-call target of XLA:GPU's products by cuBLASLt."""
 _MATMULS = ("__cublas$gemm", LT_MATMUL)
 EPILOGUES = ("DEFAULT", "RELU", "GELU", "BIAS", "BIAS_RELU", "BIAS_GELU")
 """What may follow a product in the same call, as XLA:GPU names it; DEFAULT is nothing."""
 CUDNN = "__cudnn$conv"
-"""How targets of custom calls begin that are convolutions of XLA:GPU's."""
+"""The prefix of the custom-call targets of XLA:GPU's convolutions."""
 _MOST = 2**31 - 1
 """cuBLAS counts rows and columns in 32 bits."""
 

@@ -7,10 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import variables_of
-from hlo_opt.ops.lowering import Elementwise, Index
+from hlo_opt.ops.lowering import Element, Elementwise, Index
 from hlo_opt.ops.spec import find
-
-Element = tuple[Instruction, Index]
 
 
 def folds_beside(elements: Sequence[Element], rounds: Collection[str]) -> Iterator[Element]:

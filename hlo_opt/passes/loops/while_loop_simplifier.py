@@ -23,9 +23,7 @@ from hlo_opt.ops.sets import tuple_elements, tuple_index
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.dce import sweep
 from hlo_opt.passes.loops.numbers import is_called_once, renewed
-
-Path = tuple[int, ...]
-"""The path to an array in nested tuples: the number of an element, of an element of that, and so on."""
+from hlo_opt.text.aliases import TuplePath
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class _Simpler:
         self.loop = loop
         self.paths = list(_leaves(loop.shape))
         self.place = {path: n for n, path in enumerate(self.paths)}
-        self._inside: dict[Path, list[int]] = {}
+        self._inside: dict[TuplePath, list[int]] = {}
         for n, path in enumerate(self.paths):
             for length in range(len(path) + 1):
                 self._inside.setdefault(path[:length], []).append(n)
@@ -89,7 +87,7 @@ class _Simpler:
     def _read_after(self) -> set[int]:
         """The numbers of the arrays that are read after the loop."""
         numbers: set[int] = set()
-        stack: list[tuple[Instruction, Path]] = [(self.loop, ())]
+        stack: list[tuple[Instruction, TuplePath]] = [(self.loop, ())]
         while stack:
             value, path = stack.pop()
             users = list(value.users)
@@ -100,7 +98,7 @@ class _Simpler:
                 numbers.add(self.place[path])
         return numbers
 
-    def _below(self, path: Path) -> Sequence[int]:
+    def _below(self, path: TuplePath) -> Sequence[int]:
         """The numbers of the arrays in an element, in order."""
         return self._inside.get(path, ())
 
@@ -116,7 +114,7 @@ class _Simpler:
             todo += more
         return [n for n in range(len(self.paths)) if n in needed]
 
-    def _needed(self, ends: Sequence[tuple[Instruction, Path]], inside: Computation) -> set[int]:
+    def _needed(self, ends: Sequence[tuple[Instruction, TuplePath]], inside: Computation) -> set[int]:
         """The arrays that values of a round depend on."""
         state, needed = inside.parameters[0], set[int]()
         seen: set[Instruction] = set()
@@ -145,7 +143,10 @@ class _Simpler:
             values: dict[Instruction, int] = {}
 
             def value(
-                i: Instruction, path: Path, classes: Sequence[int] = classes, values: Mapping[Instruction, int] = values
+                i: Instruction,
+                path: TuplePath,
+                classes: Sequence[int] = classes,
+                values: Mapping[Instruction, int] = values,
             ) -> int:
                 source, path = _source(i, path)
                 if source is not state:
@@ -182,10 +183,10 @@ class _Simpler:
         edit.sort(computation)
         sweep(computation, effectful_computations(list(computation.module.computations)))
 
-    def _readers(self) -> list[tuple[Path, Instruction]]:
+    def _readers(self) -> list[tuple[TuplePath, Instruction]]:
         """The readers of the loop's elements, with their paths; the loop itself where something reads it whole."""
-        readers: list[tuple[Path, Instruction]] = []
-        stack: list[tuple[Path, Instruction]] = [((), self.loop)]
+        readers: list[tuple[TuplePath, Instruction]] = []
+        stack: list[tuple[TuplePath, Instruction]] = [((), self.loop)]
         while stack:
             path, value = stack.pop()
             if value.is_root or any(tuple_index(user) is None for user in value.users) or path in self.place:
@@ -232,7 +233,7 @@ class _Round:
         self._copy = renewed if is_called_once(inside) else edit.clone_into
         self.copies: dict[Instruction, Instruction] = {}
 
-    def value(self, i: Instruction, path: Path) -> Instruction:
+    def value(self, i: Instruction, path: TuplePath) -> Instruction:
         """The copy of an element of a value."""
         source, path = _source(i, path)
         for needed in needed_first([source], self._sources):
@@ -253,7 +254,7 @@ class _Round:
                 stack += parts
         return sources
 
-    def _operand(self, i: Instruction, path: Path) -> Instruction:
+    def _operand(self, i: Instruction, path: TuplePath) -> Instruction:
         source, path = _source(i, path)
         if source is self.state:
             simpler = self.simpler
@@ -272,7 +273,7 @@ class _Round:
         return self.values[place]
 
 
-def _leaves(shape: Shape, path: Path = ()) -> Iterator[Path]:
+def _leaves(shape: Shape, path: TuplePath = ()) -> Iterator[TuplePath]:
     """The paths to the arrays of a tuple."""
     if shape.elements is None:
         yield path
@@ -281,7 +282,7 @@ def _leaves(shape: Shape, path: Path = ()) -> Iterator[Path]:
             yield from _leaves(element, (*path, n))
 
 
-def _source(i: Instruction, path: Path) -> tuple[Instruction, Path]:
+def _source(i: Instruction, path: TuplePath) -> tuple[Instruction, TuplePath]:
     """The operation that computes an element of a value, and the number of the element. Elements of `tuple`
     instructions are looked up in them."""
     while True:
@@ -294,7 +295,7 @@ def _source(i: Instruction, path: Path) -> tuple[Instruction, Path]:
             return i, path
 
 
-def _element_of(computation: Computation, value: Instruction, path: Path) -> Instruction:
+def _element_of(computation: Computation, value: Instruction, path: TuplePath) -> Instruction:
     """An element of a value."""
     for number in path:
         value = edit.create_element(value, number)
@@ -302,7 +303,9 @@ def _element_of(computation: Computation, value: Instruction, path: Path) -> Ins
     return value
 
 
-def _tuple_of(computation: Computation, shape: Shape, path: Path, arrays: Mapping[Path, Instruction]) -> Instruction:
+def _tuple_of(
+    computation: Computation, shape: Shape, path: TuplePath, arrays: Mapping[TuplePath, Instruction]
+) -> Instruction:
     """An element of the loop's tuple, built from its arrays."""
     for number in path:
         assert shape.elements is not None
@@ -310,7 +313,9 @@ def _tuple_of(computation: Computation, shape: Shape, path: Path, arrays: Mappin
     return _part(computation, shape, path, arrays)
 
 
-def _part(computation: Computation, shape: Shape, path: Path, arrays: Mapping[Path, Instruction]) -> Instruction:
+def _part(
+    computation: Computation, shape: Shape, path: TuplePath, arrays: Mapping[TuplePath, Instruction]
+) -> Instruction:
     if shape.elements is None:
         return arrays[path]
     return edit.create_tuple(

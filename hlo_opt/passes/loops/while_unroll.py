@@ -33,7 +33,7 @@ from hlo_opt.passes.while_fusion import one_launch
 FACTORS = (2, 4, 8)
 """The factors that `auto` tries."""
 MOST_OPERATIONS = 512
-"""The most operations of a round that `auto` writes: more take long to fuse, and to compile."""
+"""The most operations of a joined round that `auto` writes: more take long to fuse and to compile."""
 GAIN = 0.9
 """`auto` joins rounds if they then take at most this share of their time."""
 ALONE = "priority-fusion,cse,dce"
@@ -74,7 +74,7 @@ class WhileUnroll(RewritingPass):
 
 @dataclass(frozen=True)
 class Rounds:
-    """A counted loop. `counter` is the number of the counting element."""
+    """A counted loop. `counter` is the number of the element of its state that counts."""
 
     loop: Instruction
     count: Counted

@@ -20,7 +20,7 @@ _IEEE = "IEEE 754: the operation is defined by the exact result, which is the sa
 
 
 def _other(i: Instruction, number: float) -> Instruction | None:
-    """The other operand, if one of two is the number."""
+    """The other one of two operands, if one is this number."""
     left, right = i.operands
     if is_number(right, number):
         return left
@@ -119,7 +119,7 @@ def divide_by_power(i: Instruction, site: Site) -> Instruction | None:
 
 
 _LARGEST = {"f16": 14, "bf16": 126, "f32": 126, "f64": 1022}
-"""Powers of 2 below this one have a normal number as their reciprocal."""
+"""The largest exponent of 2, by type, such that the reciprocal of the power is a normal number."""
 
 
 @rule(

@@ -194,8 +194,8 @@ MOST_PLACES = 1 << 14
 
 
 def _only_dimension(i: Instruction) -> int | None:
-    """The dimension that a gather takes single places of, with all of the others, and in the same place of its result;
-    None for any other gather."""
+    """The only dimension that a gather indexes, if it takes single places of it with all of the other dimensions, and
+    has it at the same position in its result. None for any other gather."""
     value = i.operands[0]
     if len(starts := i.ints("start_index_map")) != 1 or i.ints("collapsed_slice_dims") != starts:
         return None
@@ -208,8 +208,8 @@ def _only_dimension(i: Instruction) -> int | None:
 
 
 def _repeats(places: list[int]) -> tuple[int, int, int, int, int] | None:
-    """How often all places come again, how many there are, how often each stands in a row, the first, and the step from
-    one to the next; None for places of another form."""
+    """Places as a pattern: how often the sequence repeats, how many places it has, how often each is repeated in a row,
+    the first place, and the step from one to the next. None for places without such a pattern."""
     changes = [n for n in range(1, len(places)) if places[n] != places[n - 1]]
     each = changes[0] if changes else len(places)
     again = next((n for n in changes if places[n] == places[0]), len(places))
@@ -268,8 +268,7 @@ def scatter_of_one(i: Instruction, site: Site) -> Instruction | None:
 
 
 def _inside(start: Instruction, last: int, site: Site) -> list[Instruction]:
-    """Tests, as truth values, whether a start is between 0 and the last place: two, one or none, as far as that is not
-    known."""
+    """Predicates that test whether a start is between 0 and the last place; none for a bound that is known to hold."""
     least, most = bounds(start) or start.shape.type.limits
     truth, tests = array(PRED), []
     if least < 0:

@@ -22,12 +22,17 @@ def price_of(finding: Finding) -> str:
 
 
 def as_page(findings: Sequence[Finding], total: float | None, left: int = 0, untried: int = 0) -> Page:
-    """Each finding in a few lines. `total`: microseconds of the module, where there is one; `left`: the number of
-    findings that are left out because they cost next to nothing; `untried`: of places at which no change was tried."""
+    """Each finding in a few lines. Shares are of the module's time, with the copies that its estimate leaves out.
+
+    total    microseconds of the module, None for several modules
+    left     the number of findings that are left out because they cost next to nothing
+    untried  the number of places at which no change was tried
+    """
     page = Page()
+    apart = sum(f.us or 0.0 for f in findings if f.is_apart)
     for finding in findings:
-        us = None if finding.is_apart else finding.us
-        share = f" ({100 * us / total:.1f} %)" if total and us is not None else ""
+        us = finding.us
+        share = f" ({100 * us / (total + apart):.1f} %)" if total and us is not None else ""
         where = finding.source or f"`{finding.name}`"
         page.add(
             Word(f"{price_of(finding)}{share}", "bold"),
@@ -41,6 +46,8 @@ def as_page(findings: Sequence[Finding], total: float | None, left: int = 0, unt
         if finding.rewrite:
             page.add("    tried: ", finding.rewrite)
     of = f" in a module of {microseconds(total)}" if total else ""
+    if total and apart:
+        of += f" and {microseconds(apart)} of copied inputs"
     page.add(
         Word(counted(len(findings), "finding"), "bold"),
         of,

@@ -17,8 +17,7 @@ from hlo_opt.report.measured.events import Profile
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Json = float | str | bool | None | list["Json"] | dict[str, "Json"]
-"""What JSON holds."""
+    from hlo_opt.analysis.graph.spelling import Json
 
 LARGEST = 1 << 30
 """Bytes that a packed trace may unfold to."""

@@ -1,5 +1,5 @@
-"""What refusals cost by measured times: prices of edges, scaled by what the kernels that an edge's ends come from took
-and were estimated to take."""
+"""What refusals cost by measured times: the estimated price of an edge, times the measured over the estimated time of
+the kernels that hold its ends."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class MeasuredPrices(Prices):
         return cls(report, joined)
 
     def _factors(self) -> dict[str, float]:
-        """By kernel of the result, how much longer than estimated those took that its instructions were in."""
+        """For each kernel of the result: the measured over the estimated time of the kernels that its instructions were
+        in."""
         origins = self.report.outcome.context.origins
         holders = {m.name: k.name for k, m in members_of_kernels(self.report.outcome.original)}
         ends: dict[str, set[str]] = {}
@@ -80,7 +81,7 @@ class MeasuredPrices(Prices):
         return estimated * factor
 
     def dearest(self) -> list[FusionDecision]:
-        """The refused edges that cost most by what was measured, of two kernels one."""
+        """The refused edges that cost most by measured times, one for each pair of kernels."""
         priced = [(d, saved) for d in self.report.refused if (saved := self.saved(d)) is not None]
         return first_by_kernels(d for d, _ in sorted(priced, key=lambda p: -p[1]))
 

@@ -21,8 +21,8 @@ def gpu_schedule(module: Module, target: str | DeviceTarget | None = None, *, pr
 
 
 def _with_epilogues(module: Module, target: str | DeviceTarget | None) -> Module:
-    """The module with calls for what the library does in less time than a kernel takes at least: such a kernel reads
-    and writes the product."""
+    """The module with epilogues in library calls, where the library takes less time than the least that a kernel after
+    the product could take: such a kernel reads and writes the product."""
     try:
         cublas = Cublas(import_cupy())
     except (OSError, AttributeError, RuntimeError):  # of the loader and the library

@@ -1,4 +1,5 @@
-"""A module's schedule for vector units and a few processors: some of it is planned otherwise than for a device."""
+"""A module's schedule for vector units and a few processors, where some kinds of kernels are planned differently from a
+GPU's."""
 
 from __future__ import annotations
 

@@ -29,14 +29,14 @@ import numpy as np
 
 from hlo_opt.evaluate import Interpreter, unflatten
 from hlo_opt.evaluate.devices import SimulatedDevice, play
-from hlo_opt.evaluate.program import Evaluate, Program, compile_elementwise, face
+from hlo_opt.evaluate.program import Program, compile_elementwise, face
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.element_type import F64
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.calls.products import multiplies_tf32
 from hlo_opt.ops.control.meaning import zeros
-from hlo_opt.ops.dynamic import takes_dynamic
+from hlo_opt.ops.dynamic import Evaluate, takes_dynamic
 from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.sets import IDEMPOTENT, started
 from hlo_opt.ops.spread import (

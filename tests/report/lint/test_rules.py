@@ -16,6 +16,8 @@ from hlo_opt.diag.reason import ReasonSpec
 from hlo_opt.passes.run import report_on, run
 from hlo_opt.report.lint.base import Finding, rule_specs
 from hlo_opt.report.lint.check import FOLDER_RULES, RULES, lint, lint_together
+from hlo_opt.report.lint.page import as_page
+from hlo_opt.report.page import microseconds
 
 HERE = Path(__file__).resolve().parents[2] / "lint_programs.py"
 SAVES = ("LNT103", "LNT104", "LNT106")
@@ -171,6 +173,14 @@ def test_the_example_of_a_page_shows_the_rule(spec: ReasonSpec) -> None:
 def test_the_rewrite_of_a_donation_is_seen_to_help() -> None:
     (one,) = found_in("LNT108", PROGRAMS["LNT108"][0])[0]
     assert "copy is gone" in one.rewrite and "proved" in one.rewrite
+
+
+def test_shares_are_of_the_time_with_the_copies_that_the_estimate_leaves_out() -> None:
+    found, total = found_in("LNT108", PROGRAMS["LNT108"][0])
+    copies = sum(f.us or 0.0 for f in found)
+    text = str(as_page(found, total))
+    assert f"saves {microseconds(copies)} ({100 * copies / (total + copies):.1f} %)" in text
+    assert f"and {microseconds(copies)} of copied inputs" in text
 
 
 def test_sizes_that_are_compiled_again() -> None:
