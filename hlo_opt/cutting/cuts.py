@@ -148,7 +148,7 @@ def _changes(i: Instruction, by: dict[Computation, list[Instruction]]) -> Iterat
         yield _take_no_detour
     yield from variadic_changes(i)
     for operand in range(len(i.operands)) if len(i.operands) > 1 and tuple_elements(i) is None else ():
-        if any(o.shape.same_values(i.operands[operand].shape) for o in i.operands[:operand]):
+        if _other_operand(i, operand) is not None:
             yield partial(_same_operand, operand=operand)
 
 
@@ -191,12 +191,17 @@ def _take_operand(i: Instruction, operand: int) -> None:
 
 
 def _same_operand(i: Instruction, operand: int) -> None:
-    """The first operand of that shape in place of another one."""
-    shape = i.operands[operand].shape
-    first = next(o for o in i.operands if o.shape.same_values(shape))
-    if first is i.operands[operand]:
+    """The first other operand of that shape in place of one."""
+    other = _other_operand(i, operand)
+    if other is None:
         raise ValueError("nothing changes")
-    edit.replace_operand(i, operand, first)
+    edit.replace_operand(i, operand, other)
+
+
+def _other_operand(i: Instruction, operand: int) -> Instruction | None:
+    """The first operand that is another value of the same shape; None where there is none."""
+    mine = i.operands[operand]
+    return next((o for o in i.operands if o is not mine and o.shape.same_values(mine.shape)), None)
 
 
 def _reshaped(i: Instruction) -> Shape | None:
