@@ -150,6 +150,9 @@ def _changes(i: Instruction, by: dict[Computation, list[Instruction]]) -> Iterat
     for operand in range(len(i.operands)) if len(i.operands) > 1 and tuple_elements(i) is None else ():
         if _other_operand(i, operand) is not None:
             yield partial(_same_operand, operand=operand)
+    for skipped in dict.fromkeys(i.operands):
+        if _operands_before(i, skipped) is not None:
+            yield partial(_skip_operand, operand=i.operands.index(skipped))
 
 
 def _merge_parameter(i: Instruction) -> None:
@@ -202,6 +205,22 @@ def _other_operand(i: Instruction, operand: int) -> Instruction | None:
     """The first operand that is another value of the same shape; None where there is none."""
     mine = i.operands[operand]
     return next((o for o in i.operands if o is not mine and o.shape.same_values(mine.shape)), None)
+
+
+def _skip_operand(i: Instruction, operand: int) -> None:
+    """What an operand reads in place of all operands, such as `a + b` for `(a - b) + c`."""
+    before = _operands_before(i, i.operands[operand])
+    if before is None:
+        raise ValueError("its operands have other shapes")
+    edit.set_operands(i, before)
+
+
+def _operands_before(i: Instruction, operand: Instruction) -> list[Instruction] | None:
+    """The operands of an operand that may be those of an instruction with several; None where their shapes differ."""
+    before = list(operand.operands)
+    if len(before) < 2 or len(before) != len(i.operands) or before == list(i.operands):
+        return None
+    return before if all(a.shape.same_values(b.shape) for a, b in zip(before, i.operands, strict=True)) else None
 
 
 def _reshaped(i: Instruction) -> Shape | None:

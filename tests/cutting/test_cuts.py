@@ -119,6 +119,19 @@ ENTRY e {
     assert {"p", "q"} <= set(twice)
 
 
+def test_what_an_operand_reads_is_read_in_its_place():
+    text = """HloModule m
+ENTRY e {
+  p = f32[4]{0} parameter(0)
+  q = f32[4]{0} parameter(1)
+  s = f32[4]{0} subtract(p, q)
+  ROOT a = f32[4]{0} add(s, s)
+}
+"""
+    roots = [m.entry.root for m in all_made(text)]
+    assert any(root.opcode == "add" and [o.name for o in root.operands] == ["p", "q"] for root in roots)
+
+
 def test_a_tuple_of_one_is_dropped():
     text = "HloModule m\nENTRY e {\n p = f32[4]{0} parameter(0)\n ROOT t = (f32[4]{0}) tuple(p)\n}\n"
     assert opcodes(made(hlo_opt.parse(text), cuts.drop_tuple)) == ["parameter"]
