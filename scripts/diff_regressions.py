@@ -263,6 +263,88 @@ _COPIED = _replaced(
 )
 
 
+_RAMP = (
+    "x = f32[256,512]{1,0} parameter(0)",
+    "down = f32[256,512]{1,0} negate(x) @18",
+    "numbers = f32[512]{0} iota(), iota_dimension=0 @17",
+    "step = f32[] constant(512)",
+    "steps = f32[512]{0} broadcast(step), dimensions={} @17",
+    "ramp = f32[512]{0} divide(numbers, steps) @17",
+    "ramps = f32[256,512]{1,0} broadcast(ramp), dimensions={1} @18",
+    "decay = f32[256,512]{1,0} multiply(down, ramps) @18",
+    "ROOT out = f32[256,512]{1,0} exponential(decay) @18",
+)
+_WIDE_RAMP = (
+    "x = f32[256,512]{1,0} parameter(0)",
+    "down = f32[256,512]{1,0} negate(x) @18",
+    "wide = f64[256,512]{1,0} convert(down) @18",
+    "numbers = s64[512]{0} iota(), iota_dimension=0 @17",
+    "count = f64[512]{0} convert(numbers) @17",
+    "step = f64[] constant(512)",
+    "steps = f64[512]{0} broadcast(step), dimensions={} @17",
+    "ramp = f64[512]{0} divide(count, steps) @17",
+    "ramps = f64[256,512]{1,0} broadcast(ramp), dimensions={1} @18",
+    "decay = f64[256,512]{1,0} multiply(wide, ramps) @18",
+    "ROOT out = f64[256,512]{1,0} exponential(decay) @18",
+)
+
+_GATE = (
+    "x = f32[128,512]{1,0} parameter(0)",
+    "half = f32[] constant(0.5)",
+    "halves = f32[128,512]{1,0} broadcast(half), dimensions={} @44",
+    "one = f32[] constant(1)",
+    "ones = f32[128,512]{1,0} broadcast(one), dimensions={} @44",
+    "scale = f32[] constant(0.8)",
+    "scales = f32[128,512]{1,0} broadcast(scale), dimensions={} @44",
+    "square = f32[128,512]{1,0} multiply(x, x) @44",
+    "cube = f32[128,512]{1,0} multiply(square, x) @44",
+    "both = f32[128,512]{1,0} add(x, cube) @44",
+    "scaled = f32[128,512]{1,0} multiply(both, scales) @44",
+    "bent = f32[128,512]{1,0} tanh(scaled) @44",
+    "more = f32[128,512]{1,0} add(bent, ones) @44",
+    "gate = f32[128,512]{1,0} multiply(more, halves) @44",
+    "ROOT out = f32[128,512]{1,0} multiply(x, gate) @44",
+)
+_OTHER_GATE = _replaced(
+    _GATE,
+    (
+        "square = f32[128,512]{1,0} multiply(x, x) @44\n"
+        "cube = f32[128,512]{1,0} multiply(square, x) @44\n"
+        "both = f32[128,512]{1,0} add(x, cube) @44\n"
+        "scaled = f32[128,512]{1,0} multiply(both, scales) @44\n"
+        "bent = f32[128,512]{1,0} tanh(scaled) @44\n",
+        "down = f32[128,512]{1,0} negate(x) @44\n"
+        "raised = f32[128,512]{1,0} exponential(down) @44\n"
+        "under = f32[128,512]{1,0} add(raised, ones) @44\n"
+        "bent = f32[128,512]{1,0} divide(ones, under) @44\n",
+    ),
+)
+
+_CHOSEN = (
+    "p = pred[] parameter(0)",
+    "x = f32[512,512]{1,0} parameter(1)",
+    "one = f32[512,512]{1,0} sine(x) @50",
+    "other = f32[512,512]{1,0} cosine(x) @50",
+    "ps = pred[512,512]{1,0} broadcast(p), dimensions={} @50",
+    "ROOT out = f32[512,512]{1,0} select(ps, one, other) @50",
+)
+_BRANCHES = """yes {
+  yes_x = f32[512,512]{1,0} parameter(0)
+  ROOT yes_r = f32[512,512]{1,0} sine(yes_x)
+}
+
+no {
+  no_x = f32[512,512]{1,0} parameter(0)
+  ROOT no_r = f32[512,512]{1,0} cosine(no_x)
+}
+
+"""
+_BRANCHED = (
+    *_CHOSEN[:2],
+    "ROOT out = f32[512,512]{1,0} conditional(p, x, x), true_computation=yes, false_computation=no @50",
+)
+
+
 def _with_header(entry: tuple[str, ...], header: str) -> str:
     return _entry(*entry).replace("HloModule step", f"HloModule step, {header}", 1)
 
@@ -434,4 +516,7 @@ REGRESSIONS: dict[str, Regression] = {
         "squares away sum sums",
         10,
     ),
+    "a ramp of integers in f64": _pair(_RAMP, _WIDE_RAMP, "numbers", 17),
+    "another gate": _pair(_GATE, _OTHER_GATE, "bent raised", 44, worse=False),
+    "a select that became a conditional": _pair(_CHOSEN, _BRANCHED, "out", 50, _BRANCHES),
 }  # fmt: skip

@@ -148,8 +148,11 @@ def _changes(i: Instruction, by: dict[Computation, list[Instruction]]) -> Iterat
         yield _take_no_detour
     yield from variadic_changes(i)
     for operand in range(len(i.operands)) if len(i.operands) > 1 and tuple_elements(i) is None else ():
-        if any(o.shape.same_values(i.operands[operand].shape) for o in i.operands[:operand]):
+        if _other_operand(i, operand) is not None:
             yield partial(_same_operand, operand=operand)
+    for skipped in dict.fromkeys(i.operands):
+        if _operands_before(i, skipped) is not None:
+            yield partial(_skip_operand, operand=i.operands.index(skipped))
 
 
 def _merge_parameter(i: Instruction) -> None:
@@ -191,12 +194,33 @@ def _take_operand(i: Instruction, operand: int) -> None:
 
 
 def _same_operand(i: Instruction, operand: int) -> None:
-    """The first operand of that shape in place of another one."""
-    shape = i.operands[operand].shape
-    first = next(o for o in i.operands if o.shape.same_values(shape))
-    if first is i.operands[operand]:
+    """The first other operand of that shape in place of one."""
+    other = _other_operand(i, operand)
+    if other is None:
         raise ValueError("nothing changes")
-    edit.replace_operand(i, operand, first)
+    edit.replace_operand(i, operand, other)
+
+
+def _other_operand(i: Instruction, operand: int) -> Instruction | None:
+    """The first operand that is another value of the same shape; None where there is none."""
+    mine = i.operands[operand]
+    return next((o for o in i.operands if o is not mine and o.shape.same_values(mine.shape)), None)
+
+
+def _skip_operand(i: Instruction, operand: int) -> None:
+    """What an operand reads in place of all operands, such as `a + b` for `(a - b) + c`."""
+    before = _operands_before(i, i.operands[operand])
+    if before is None:
+        raise ValueError("its operands have other shapes")
+    edit.set_operands(i, before)
+
+
+def _operands_before(i: Instruction, operand: Instruction) -> list[Instruction] | None:
+    """The operands of an operand that may be those of an instruction with several; None where their shapes differ."""
+    before = list(operand.operands)
+    if len(before) < 2 or len(before) != len(i.operands) or before == list(i.operands):
+        return None
+    return before if all(a.shape.same_values(b.shape) for a, b in zip(before, i.operands, strict=True)) else None
 
 
 def _reshaped(i: Instruction) -> Shape | None:

@@ -115,7 +115,21 @@ ENTRY e {
 }
 """
     roots = [m.entry.root for m in all_made(text)]
-    assert any(len(root.operands) == 2 and root.operands[0] is root.operands[1] for root in roots)
+    twice = [root.operands[0].name for root in roots if len(root.operands) == 2 and len(set(root.operands)) == 1]
+    assert {"p", "q"} <= set(twice)
+
+
+def test_what_an_operand_reads_is_read_in_its_place():
+    text = """HloModule m
+ENTRY e {
+  p = f32[4]{0} parameter(0)
+  q = f32[4]{0} parameter(1)
+  s = f32[4]{0} subtract(p, q)
+  ROOT a = f32[4]{0} add(s, s)
+}
+"""
+    roots = [m.entry.root for m in all_made(text)]
+    assert any(root.opcode == "add" and [o.name for o in root.operands] == ["p", "q"] for root in roots)
 
 
 def test_a_tuple_of_one_is_dropped():

@@ -333,19 +333,22 @@ def _differences(
     return list(differences.values())
 
 
-def _beginning(changes: Sequence[Change], homes: Mapping[Site, Change]) -> Callable[[Change], tuple[bool, bool, bool]]:
+def _beginning(changes: Sequence[Change], homes: Mapping[Site, Change]) -> Callable[[Change], tuple[bool, ...]]:
     """What orders the changes of a difference: first what it begins with, last what only comes with others. Where
-    operations are there in the place of others, those of weight say what was replaced."""
+    operations are there in the place of others, those of weight say what was replaced, and else the expensive ones
+    rather than those that read something else now."""
     whats = {d.what for c in changes for d in c.details}
     is_rewritten = any(c.kind in ("added", "lost") for c in changes)  # a loop; else another constant ends it
     is_replaced = whats.isdisjoint(FORMS) and ({"added", "lost"} <= {c.kind for c in changes} or OPCODE in whats)
+    is_retyped = any(_has(c, TYPE) and _begins(c, homes) and not _follows(c, homes) for c in changes)
 
-    def key(change: Change) -> tuple[bool, bool, bool]:
-        comes_with = TYPE in whats and _only_casts(change) and not _begins(change, homes)
-        replaces = is_replaced and (change.kind in ("added", "lost") or any(d.what == OPCODE for d in change.details))
+    def key(change: Change) -> tuple[bool, ...]:
+        comes_with = TYPE in whats and _only_casts(change) and (is_retyped or not _begins(change, homes))
+        replaces = is_replaced and (change.kind in ("added", "lost") or _has(change, OPCODE))
         weighs = replaces and any(map(_is_of_weight, change.sites))
+        is_dear = replaces and any(map(_is_expensive, change.sites))
         leads = (_turns(change) if is_rewritten else _runs_others(change)) or _is_another_input(change)
-        return not leads, not weighs, comes_with or _follows(change, homes)
+        return not leads, not weighs, comes_with or _follows(change, homes), not is_dear
 
     return key
 
@@ -354,6 +357,12 @@ def _is_of_weight(site: Site) -> bool:
     """Whether it is a product, a gather, a collective or the like: what decides about kernels."""
     spec = find(site.instruction.opcode)
     return spec is not None and spec.kind in WEIGHTY
+
+
+def _is_expensive(site: Site) -> bool:
+    """Whether it takes longer than to move an element, such as a tangent."""
+    spec = find(site.instruction.opcode)
+    return spec is not None and spec.is_expensive(site.instruction)
 
 
 def _instead(site: Site, twins: Mapping[Scope, Scope]) -> Iterable[Site]:
@@ -412,13 +421,19 @@ def _loop_of(group: Group, loops: Mapping[object, Change], is_one_graph: bool) -
 
 def _turns(change: Change) -> bool:
     """Whether a loop came or went, or runs in another number of rounds: what changed inside comes with that."""
-    return _runs_others(change) or any(d.what == ROUNDS for d in change.details)
+    return _runs_others(change) or _has(change, ROUNDS)
+
+
+def _has(change: Change, what: str) -> bool:
+    """Whether a detail of this name changed."""
+    return any(d.what == what for d in change.details)
 
 
 def _runs_others(change: Change) -> bool:
-    """Whether a loop or a branch came or went: the operations in it went or came with it."""
-    site = change.new or change.old
-    return change.kind in ("added", "lost") and site is not None and any(is_run(body) for _, body in site.bodies)
+    """Whether a loop or a branch came or went, by itself or in the place of another operation: the operations in it
+    went or came with it."""
+    is_other = change.kind in ("added", "lost") or _has(change, OPCODE)
+    return is_other and any(is_run(body) for site in change.sites for _, body in site.bodies)
 
 
 def _follows(change: Change, homes: Mapping[Site, Change]) -> bool:
