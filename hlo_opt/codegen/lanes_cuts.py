@@ -44,7 +44,7 @@ FUNCTIONS = frozenset(
 )  # fmt: skip
 """Functions of `host_math.h`, which stand in the loop that calls them."""
 FUNCTION, WEIGHT = 30, 90
-"""Statements that a function stands for, and those of a part of what is done once."""
+"""Statements that a function stands for, and those of a part of what is done once and is no chain."""
 SLOW = WEIGHT / PART
 """What a rounding counts more there, where parts are longer: none of them may be longer than a processor looks
 ahead."""
@@ -52,12 +52,14 @@ ahead."""
 
 def parts_by_weight(items: Sequence[Statement]) -> list[list[Statement]]:
     """Statements that are done once in parts with as much to do, functions and all: what waits for a function's end
-    could not start otherwise. One part where there is little to do, or where they have an array of a lane."""
+    could not start otherwise. Parts of chains (rounds of a loop that was unrolled) are as short as those of a round:
+    only other vectors fill the time. One part where there is little to do, or where they have an array of a lane."""
     done = [0.0]
     for item in items:
         called = sum(name in FUNCTIONS for name in functions_in([item]))
         done.append(done[-1] + _weight(item, SLOW) + FUNCTION * called)
-    count = round(done[-1] / WEIGHT)
+    is_chain = len(items) <= ABREAST * _longest(items)
+    count = round(done[-1] / (PART if is_chain else WEIGHT))
     if count < 2 or any(isinstance(s, Array) for s in items):
         return [list(items)]
     handed, ends = _handed(items), [0]

@@ -52,6 +52,14 @@ def test_functions_weigh() -> None:
     assert len(parts_by_weight([Array("float", Name("own"), 4), *items])) == 1
 
 
+def test_a_chain_that_is_done_once_is_cut_like_a_round() -> None:
+    """Each of its statements waits for the one before: a loop over lanes needs several vectors in sight at a time."""
+    items = chain(600)
+    parts = parts_by_weight(items)
+    assert [s for part in parts for s in part] == items and len(parts) == 600 // PART
+    assert len(parts_by_weight(chain(600, abreast=200))) == round(600 / WEIGHT)
+
+
 def test_roundings_weigh() -> None:
     """What rounds each of its numbers is cut shorter, in loops and outside of them."""
     items: list[Statement] = [
