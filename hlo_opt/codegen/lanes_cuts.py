@@ -4,9 +4,11 @@ many. What the parts hand on goes through arrays in the first cache."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 from hlo_opt.codegen.tree import Array, Assign, Let, Statement, functions_in, names_in
+from hlo_opt.ops.code import Name
 
 PART, NEAR = 20, 6
 """Statements of a part, and how many further it may end where fewer values are handed on."""
@@ -36,6 +38,18 @@ def parts_of(items: Sequence[Statement]) -> list[list[Statement]]:
         if near:
             ends.append(min(near, key=lambda end: (handed[end], abs(end - middle))))
     return [list(items[first:end]) for first, end in zip(ends, [*ends[1:], len(items)], strict=True)]
+
+
+def reads_apart(part: list[Statement], read_by: Callable[[Statement], Name | None]) -> list[list[Statement]]:
+    """The part, behind those of its statements that read an array in steps, each alone, where several read one array.
+    GCC makes one access of them, a row with gaps, and has no vectors for rows of most lengths. `read_by` gives the
+    array that a statement reads in steps, and does nothing else."""
+    arrays = [read_by(item) for item in part]
+    times = Counter(arrays)
+    alone = [array is not None and times[array] > 1 for array in arrays]
+    rest = [item for item, is_alone in zip(part, alone, strict=True) if not is_alone]
+    reads = [[item] for item, is_alone in zip(part, alone, strict=True) if is_alone]
+    return [*reads, rest] if rest else reads
 
 
 FUNCTIONS = frozenset(
