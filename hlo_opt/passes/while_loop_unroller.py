@@ -8,7 +8,7 @@ counters and of tables that they index. Threefry's five groups of rounds are suc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from typing import Literal as OneOf
@@ -20,6 +20,7 @@ from hlo_opt.analysis.graph.loops import derived_trip_count
 from hlo_opt.analysis.properties import has_side_effect
 from hlo_opt.evaluate import Interpreter
 from hlo_opt.ir import Computation, Instruction, Literal, Module, Shape, edit
+from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.dynamic import takes_dynamic
 from hlo_opt.ops.sets import is_elementwise, tuple_elements, tuple_index
 from hlo_opt.ops.spec import OpKind, find
@@ -56,10 +57,14 @@ class WhileLoopUnroller(RewritingPass):
 
     inner: bool = False
 
+    def computations(self, module: Module) -> Iterable[Computation]:
+        """Those that launch kernels, the innermost rounds first."""
+        return reversed(list(executed_computations(module))) if self.inner else super().computations(module)
+
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         if self.inner:
-            for loop, rounds in _inside(computation):
-                yield _Unrolled(loop, rounds).put
+            for loop, count in _inside(computation):
+                yield _Unrolled(loop, count).put
             return
         for loop in [i for i in computation.instructions if i.opcode == "while"]:
             rounds = None if is_bound(loop) else rounds_of(loop)
@@ -218,6 +223,8 @@ class _Unrolled:
         if self.loop.users or self.loop.is_root:
             edit.redirect_users(self.loop, edit.create_tuple(self.computation, state))
         edit.remove(self.loop)
+        if values is not None and not start.users and not start.is_root:
+            edit.remove(start)
 
     def _round(self, state: Sequence[Instruction]) -> list[Instruction]:
         body = self.loop.called_by("body")

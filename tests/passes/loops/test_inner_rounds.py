@@ -129,6 +129,40 @@ def test_one_kernel_does_all_rounds() -> None:
         np.testing.assert_array_equal(got[0], want)
 
 
+def test_the_innermost_rounds_come_first() -> None:
+    """A cell has a loop of its own; then the loop over cells is written out."""
+    deep = """
+deeper {
+  s = (s32[], f32[64]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  v = f32[64] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  a = f32[64] sine(v)
+  ROOT t = (s32[], f32[64]) tuple(next, a)
+}
+
+short {
+  s = (s32[], f32[64]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  limit = s32[] constant(3)
+  ROOT c = pred[] compare(i, limit), direction=LT
+}
+
+cell {"""
+    inside = "  t0 = (s32[], f32[64]) tuple(zero, x)\n  w0 = (s32[], f32[64]) while(t0), condition=short, body=deeper\n"
+    inside += "  v = f32[64] get-tuple-element(w0), index=1\n  y = f32[64] add(c, v)"
+    text = MODULE.replace("cell {", deep, 1) % {
+        "state": STATE,
+        "cell": CELL.replace("  y = f32[64] add(c, x)", inside),
+        "cells": 4,
+    }
+    module = hlo_opt.parse(text)
+    unrolled, _ = hlo_opt.fuse(module, passes=PASSES, simplify="never")
+    assert inner(unrolled) is None and opcodes(unrolled).count("sine") == 12
+    same_values(module, unrolled)
+
+
 @pytest.mark.parametrize(
     ("cell", "cells"),
     [
