@@ -22,7 +22,7 @@ from hlo_opt.evaluate import Interpreter
 from hlo_opt.ir import Computation, Instruction, Literal, Module, Shape, edit
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.dynamic import takes_dynamic
-from hlo_opt.ops.sets import is_elementwise, tuple_elements, tuple_index
+from hlo_opt.ops.sets import is_elementwise, looped, tuple_elements, tuple_index
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import Writer
@@ -66,7 +66,7 @@ class WhileLoopUnroller(RewritingPass):
             for loop, count in _inside(computation):
                 yield _Unrolled(loop, count).put
             return
-        for loop in [i for i in computation.instructions if i.opcode == "while"]:
+        for loop in [i for i in computation.instructions if looped(i) is not None]:
             rounds = None if is_bound(loop) else rounds_of(loop)
             if rounds is not None:
                 yield _Unrolled(loop, rounds).put
@@ -92,8 +92,8 @@ def rounds_of(loop: Instruction) -> int | None:
 def _inside(body: Computation) -> list[tuple[Instruction, int]]:
     """The loops of the body of a loop, with their rounds, if one kernel can run the outer loop once they are written
     out."""
-    loops, module = [i for i in body.instructions if i.opcode == "while"], body.module
-    outer = [i for i in _callers(body) if i.opcode == "while" and i.called_by("body") is body] if loops else []
+    loops, module = [i for i in body.instructions if looped(i) is not None], body.module
+    outer = [i for i in _callers(body) if looped(i) is not None and i.called_by("body") is body] if loops else []
     counts = [None if is_bound(loop) else derived_trip_count(loop) for loop in loops]
     if len(outer) != 1 or module is None or not all(map(_may_be_written_out, loops)):
         return []
@@ -107,7 +107,7 @@ def _inside(body: Computation) -> list[tuple[Instruction, int]]:
 def _is_one_kernel(module: Module, body: str, outer: str) -> bool:
     """Whether one kernel can run a loop of a module, once the loops in its body are written out."""
     inside = next(c for c in module.computations if c.name == body)
-    for loop in [i for i in inside.instructions if i.opcode == "while"]:
+    for loop in [i for i in inside.instructions if looped(i) is not None]:
         _Unrolled(loop, derived_trip_count(loop) or 0).put()
     edit.sort(inside)
     (loop,) = (i for i in _callers(inside) if i.name == outer)
