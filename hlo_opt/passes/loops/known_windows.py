@@ -52,7 +52,7 @@ class KnownWindows:
                     return self._cut(part, [inside if d == along else 0 for d in range(len(sizes))], sizes)
                 first += size
         window = tuple(SliceDimension(p, p + n) for p, n in zip(places, sizes, strict=True))
-        return self._writer.emit("slice", array(value.shape.type, *sizes), value, slice=window)
+        return self._writer.slice(array(value.shape.type, *sizes), value, window)
 
     def _put(self, value: Instruction, update: Instruction, places: Sequence[int]) -> Instruction | None:
         whole, sizes = value.shape.dimensions, update.shape.dimensions
@@ -75,7 +75,7 @@ class KnownWindows:
                 behind.append(self._along(part, along, max(first, high) - first, end - first))
             first = end
         parts += [update, *behind]
-        made = self._writer.emit("concatenate", value.shape, *parts, dimensions=(along,))
+        made = self._writer.concatenate(value.shape, parts, along)
         self._parts[made] = (along, tuple(parts))
         return made
 
