@@ -13,7 +13,7 @@ from hlo_opt.codegen.lanes_ahead import lines_ahead
 from hlo_opt.codegen.lanes_apart import are_apart
 from hlo_opt.codegen.lanes_eights import LANES as EIGHT
 from hlo_opt.codegen.lanes_eights import Where, eight_lines
-from hlo_opt.codegen.lanes_folds import place_of, stride, sums_along, terms
+from hlo_opt.codegen.lanes_folds import place_of, row_read, stride, sums_along, terms
 from hlo_opt.codegen.lanes_halves import Halves, first_of, read_of, rounded_of
 from hlo_opt.codegen.lanes_nodes import Around, Node, Stretch, changes, cut, has_condition, names_of
 from hlo_opt.codegen.lanes_text import WIDER, ThreadText, has_conditions
@@ -106,7 +106,7 @@ class Writer(ThreadText):
     def lines_of(self, items: Sequence[Statement]) -> list[str]:
         nodes = self.sequence(items)
         if self.lanes >= _LONG:
-            self.homes.update(cut(nodes))
+            self.homes.update(cut(nodes, lambda item: row_read(item, self.full, LANE, self.constants)))
         self.spill(nodes)
         self.met.clear()
         self.meet(nodes)

@@ -4,9 +4,11 @@ many. What the parts hand on goes through arrays in the first cache."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 from hlo_opt.codegen.tree import Array, Assign, Let, Statement, functions_in, names_in
+from hlo_opt.ops.code import Name
 
 PART, NEAR = 20, 6
 """Statements of a part, and how many further it may end where fewer values are handed on."""
@@ -38,13 +40,25 @@ def parts_of(items: Sequence[Statement]) -> list[list[Statement]]:
     return [list(items[first:end]) for first, end in zip(ends, [*ends[1:], len(items)], strict=True)]
 
 
+def reads_apart(part: list[Statement], read_by: Callable[[Statement], Name | None]) -> list[list[Statement]]:
+    """The part, behind those of its statements that read an array in steps, each alone, where several read one array.
+    GCC makes one access of them, a row with gaps, and has no vectors for rows of most lengths. `read_by` gives the
+    array that a statement reads in steps, and does nothing else."""
+    arrays = [read_by(item) for item in part]
+    times = Counter(arrays)
+    alone = [array is not None and times[array] > 1 for array in arrays]
+    rest = [item for item, is_alone in zip(part, alone, strict=True) if not is_alone]
+    reads = [[item] for item, is_alone in zip(part, alone, strict=True) if is_alone]
+    return [*reads, rest] if rest else reads
+
+
 FUNCTIONS = frozenset(
     {"acosf", "acoshf", "asinf", "asinhf", "atanf", "atan2f", "atanhf", "cbrtf", "coshf",
      "erff", "expf", "expm1f", "logf", "log1pf", "powf", "sinhf", "tanhf"}
 )  # fmt: skip
 """Functions of `host_math.h`, which stand in the loop that calls them."""
 FUNCTION, WEIGHT = 30, 90
-"""Statements that a function stands for, and those of a part of what is done once."""
+"""Statements that a function stands for, and those of a part of what is done once and is no chain."""
 SLOW = WEIGHT / PART
 """What a rounding counts more there, where parts are longer: none of them may be longer than a processor looks
 ahead."""
@@ -52,12 +66,14 @@ ahead."""
 
 def parts_by_weight(items: Sequence[Statement]) -> list[list[Statement]]:
     """Statements that are done once in parts with as much to do, functions and all: what waits for a function's end
-    could not start otherwise. One part where there is little to do, or where they have an array of a lane."""
+    could not start otherwise. Parts of chains (rounds of a loop that was unrolled) are as short as those of a round:
+    only other vectors fill the time. One part where there is little to do, or where they have an array of a lane."""
     done = [0.0]
     for item in items:
         called = sum(name in FUNCTIONS for name in functions_in([item]))
         done.append(done[-1] + _weight(item, SLOW) + FUNCTION * called)
-    count = round(done[-1] / WEIGHT)
+    is_chain = len(items) <= ABREAST * _longest(items)
+    count = round(done[-1] / (PART if is_chain else WEIGHT))
     if count < 2 or any(isinstance(s, Array) for s in items):
         return [list(items)]
     handed, ends = _handed(items), [0]

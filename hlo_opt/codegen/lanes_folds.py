@@ -1,12 +1,12 @@
-"""Sums over rows of memory, one for each lane, as in a product of a matrix and a vector. A vector of lanes would gather
-from one row per lane; a vector of terms reads a single row."""
+"""Lanes along memory: sums over rows, one for each lane, as in a product of a matrix and a vector (a vector of lanes
+would gather from one row per lane; a vector of terms reads a single row), and what else lanes read of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from hlo_opt.codegen.lanes_text import digits_in, variables_in
-from hlo_opt.codegen.tree import Assign, For, Let, codes_of
+from hlo_opt.codegen.tree import Assign, For, Let, Statement, codes_of
 from hlo_opt.ir.index_map import Constant, Expression, constant, substitute, variables_of
 from hlo_opt.ops.code import Cell, Code, Function, Name
 
@@ -64,6 +64,21 @@ def stride(place: Expression, name: str) -> int | None:
     zero, one = substitute(place, at), substitute(place, {**at, name: constant(1)})
     assert isinstance(zero, Constant) and isinstance(one, Constant)  # a sum of products
     return one.value - zero.value
+
+
+def row_read(item: Statement, values: Mapping[str, Expression], lane: str, constants: Set[str]) -> Name | None:
+    """The array of constants of which a statement reads an element, and does nothing else, where lanes read in steps
+    that compilers do not know to permute (they know powers of two, and three); None for any other statement."""
+    if not isinstance(item, Let) or not item.constant or len(item.value.pieces) != 1:
+        return None
+    (element,) = item.value.pieces
+    if not isinstance(element, Cell) or element.array.text not in constants:
+        return None
+    place = place_of(element, values)
+    if place is None or not {name.text for name in element.index.names()} <= values.keys():
+        return None
+    step = stride(substitute(place, values), lane)
+    return element.array if step is not None and step > 3 and step & (step - 1) else None
 
 
 def place_of(element: Cell, known: Mapping[str, Expression]) -> Expression | None:

@@ -3,10 +3,10 @@ lanes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 
-from hlo_opt.codegen.lanes_cuts import parts_by_weight, parts_of
+from hlo_opt.codegen.lanes_cuts import parts_by_weight, parts_of, reads_apart
 from hlo_opt.codegen.lanes_halves import Halves
 from hlo_opt.codegen.lanes_text import declared_in
 from hlo_opt.codegen.lanes_turns import Turns
@@ -70,16 +70,17 @@ def has_condition(nodes: Sequence[Node]) -> bool:
     return any(isinstance(node, Around) and (node.is_condition or has_condition(node.inside)) for node in nodes)
 
 
-def cut(nodes: list[Node], *, is_hot: bool = False) -> dict[str, Stretch]:
-    """Cut what lanes do into short stretches, the shortest in the rounds of a loop. Gives where variables are then
-    declared."""
+def cut(nodes: list[Node], read_by: Callable[[Statement], Name | None], *, is_hot: bool = False) -> dict[str, Stretch]:
+    """Cut what lanes do into short stretches, the shortest in the rounds of a loop; `read_by` as in `reads_apart`.
+    Gives where variables are then declared."""
     homes: dict[str, Stretch] = {}
     result: list[Node] = []
     for node in nodes:
         if isinstance(node, Around):
-            homes |= cut(node.inside, is_hot=is_hot or node.is_loop)
+            homes |= cut(node.inside, read_by, is_hot=is_hot or node.is_loop)
         if isinstance(node, Stretch) and not node.is_closed:
-            parts = [Stretch(part) for part in (parts_of if is_hot else parts_by_weight)(node.items)]
+            pieces = (parts_of if is_hot else parts_by_weight)(node.items)
+            parts = [Stretch(part) for piece in pieces for part in reads_apart(piece, read_by)]
             homes.update((s.name.text, part) for part in parts for s in part.items if isinstance(s, Let))
             result += parts
         else:

@@ -127,7 +127,7 @@ class _Split:
             low = self.missing if self.is_reversed else 0
             limits = [SliceDimension(0, size) for size in padded.dimensions]
             limits[self.axis] = SliceDimension(low, low + final.dimensions[self.axis])
-            x = self.writer.emit("slice", whole, x, slice=tuple(limits))
+            x = self.writer.slice(whole, x, limits)
         return self.writer.emit("convert", final, x) if final.type != self.wide else x
 
     def _before(self, x: Instruction) -> Instruction:

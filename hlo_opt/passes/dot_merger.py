@@ -217,7 +217,7 @@ def _merge(joint: Joint) -> None:
         if joint.is_batch:
             parts = [writer.emit("reshape", _side_by_side([p.shape], 0, is_batch=True), p) for p in parts]
         shape = joint.operand_shape(side)
-        operands.append(parts[0] if axis is None else writer.emit("concatenate", shape, *parts, dimensions=(axis,)))
+        operands.append(parts[0] if axis is None else writer.concatenate(shape, parts, axis))
     whole = edit.create(first.computation, first.name, "dot", joint.shape, operands, joint.attributes)
     edit.inherit(whole, first)
     start = 0
@@ -226,7 +226,7 @@ def _merge(joint: Joint) -> None:
         limit = start + shape.dimensions[joint.axis]
         places = [SliceDimension(0, size) for size in whole.shape.dimensions]
         places[joint.axis] = SliceDimension(start, limit)
-        part = writer.emit("slice", shape, whole, slice=tuple(places))
+        part = writer.slice(shape, whole, places)
         edit.inherit(part, dot)
         edit.replace_all_uses(dot, writer.emit("reshape", dot.shape, part) if joint.is_batch else part)
         edit.remove(dot)

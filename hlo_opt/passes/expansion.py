@@ -8,7 +8,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hlo_opt.ir import Attribute, Called, Computation, ElementType, Instruction, Literal, Module, Shape, edit
+from hlo_opt.ir import (
+    Attribute,
+    Called,
+    Computation,
+    ElementType,
+    Instruction,
+    Literal,
+    Module,
+    Shape,
+    SliceDimension,
+    edit,
+)
 from hlo_opt.ir.attribute import Value
 from hlo_opt.ir.element_type import PRED, S32
 from hlo_opt.passes.base import RewritingPass
@@ -51,6 +62,14 @@ class Writer:
         if value.shape.dimensions == dimensions:
             return value
         return self.emit("broadcast", Shape(value.shape.element_type, dimensions), value, dimensions=())
+
+    def slice(self, shape: Shape, value: Instruction, limits: Sequence[SliceDimension]) -> Instruction:
+        """The part of an array between limits, one for each dimension."""
+        return self.emit("slice", shape, value, slice=tuple(limits))
+
+    def concatenate(self, shape: Shape, parts: Sequence[Instruction], along: int) -> Instruction:
+        """Arrays one after another along a dimension."""
+        return self.emit("concatenate", shape, *parts, dimensions=(along,))
 
     def zeros(self, shape: Shape) -> Instruction:
         return self.spread(self.scalar(shape.type, 0), shape.dimensions)

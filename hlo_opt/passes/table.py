@@ -191,6 +191,7 @@ _OUTPUTS = (
 _PRESETS = {
     "default": (
         "while-loop-simplifier,while-select,while-loop-unroller,cse,dce,while-reroll,while-flatten,"
+        "while-loop-unroller{inner=true},cse,dce,"
         "reduction-simplifier,sum-factoring,scatter-to-select,scatter-accumulation,dot-strength-reduction,dot-merger,"
         "topk-to-maxima,cse,moment-folding,online-softmax{columns=true},dce,"
         "scan-to-window,cumulative-joiner,cumulative-splitter,"

@@ -1,5 +1,6 @@
 """Short loops whose rounds work on each element independently, written out round by round: one kernel then runs all of
-them, and nothing goes through memory in between.
+them, and nothing goes through memory in between. And short loops in rounds of a loop, where that loop then becomes one
+kernel: the rows of a table, cell by cell.
 
 Source: xla/service/while_loop_unroller.cc (full unrolling, with its bound on trip counts), and its constant folding of
 counters and of tables that they index. Threefry's five groups of rounds are such a loop.
@@ -7,7 +8,7 @@ counters and of tables that they index. Threefry's five groups of rounds are suc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from typing import Literal as OneOf
@@ -19,30 +20,53 @@ from hlo_opt.analysis.graph.loops import derived_trip_count
 from hlo_opt.analysis.properties import has_side_effect
 from hlo_opt.evaluate import Interpreter
 from hlo_opt.ir import Computation, Instruction, Literal, Module, Shape, edit
+from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.dynamic import takes_dynamic
-from hlo_opt.ops.sets import is_elementwise, tuple_elements, tuple_index
+from hlo_opt.ops.sets import is_elementwise, looped, tuple_elements, tuple_index
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.passes.base import PassContext, RewritingPass
+from hlo_opt.passes.expansion import Writer
+from hlo_opt.passes.loops.known_windows import KnownWindows
 from hlo_opt.passes.loops.numbers import is_bound
+from hlo_opt.plans import block_search
+from hlo_opt.plans.lane_rounds import has_text
+from hlo_opt.plans.lane_search import obstacle
 
 MOST_ROUNDS = 64
 """The most rounds, as in XLA."""
 MOST_OPERATIONS = 1024
 """The most operations of all rounds: one kernel that compiles in a second or two."""
+MOST_INSIDE = 512
+"""The most operations of all rounds of the loops in a round of another: one kernel has them all, with what is around
+them."""
 COMPLEX = 8
 """The number of real operations that one on complex numbers counts as."""
 
 
 @dataclass(frozen=True)
 class WhileLoopUnroller(RewritingPass):
-    """Unroll short elementwise loops completely. The values stay the same; the graph does not."""
+    """Unroll short elementwise loops completely. The values stay the same; the graph does not.
+
+    inner  unroll the loops in a round of another loop instead, whatever they compute, where one kernel can then run all
+           rounds of the other loop
+    """
 
     name: ClassVar[str] = "while-loop-unroller"
     preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
     simplifies: ClassVar[bool] = True
 
+    inner: bool = False
+
+    def computations(self, module: Module) -> Iterable[Computation]:
+        """Those that launch kernels, the innermost rounds first."""
+        return reversed(list(executed_computations(module))) if self.inner else super().computations(module)
+
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
-        for loop in [i for i in computation.instructions if i.opcode == "while"]:
+        if self.inner:
+            for loop, count in _inside(computation):
+                yield _Unrolled(loop, count).put
+            return
+        for loop in [i for i in computation.instructions if looped(i) is not None]:
             rounds = None if is_bound(loop) else rounds_of(loop)
             if rounds is not None:
                 yield _Unrolled(loop, rounds).put
@@ -63,6 +87,56 @@ def rounds_of(loop: Instruction) -> int | None:
     elementwise = [i for i in body.instructions if i.parameter_number is None and _kind(i) is OpKind.ELEMENTWISE]
     operations = sum(COMPLEX if _is_complex(i) else 1 for i in elementwise)
     return rounds if rounds * operations <= MOST_OPERATIONS else None
+
+
+def _inside(body: Computation) -> list[tuple[Instruction, int]]:
+    """The loops of the body of a loop, with their rounds, if one kernel can run the outer loop once they are written
+    out."""
+    loops, module = [i for i in body.instructions if looped(i) is not None], body.module
+    outer = [i for i in _callers(body) if looped(i) is not None and i.called_by("body") is body] if loops else []
+    counts = [None if is_bound(loop) else derived_trip_count(loop) for loop in loops]
+    if len(outer) != 1 or module is None or not all(map(_may_be_written_out, loops)):
+        return []
+    found = [(loop, count) for loop, count in zip(loops, counts, strict=True) if count and count <= MOST_ROUNDS]
+    total = sum(count * sum(map(_weight, loop.called_by("body").instructions)) for loop, count in found)
+    if len(found) < len(loops) or total > MOST_INSIDE:
+        return []
+    return found if _is_one_kernel(edit.clone_module(module), body.name, outer[0].name) else []
+
+
+def _is_one_kernel(module: Module, body: str, outer: str) -> bool:
+    """Whether one kernel can run a loop of a module, once the loops in its body are written out."""
+    inside = next(c for c in module.computations if c.name == body)
+    for loop in [i for i in inside.instructions if looped(i) is not None]:
+        _Unrolled(loop, derived_trip_count(loop) or 0).put()
+    edit.sort(inside)
+    (loop,) = (i for i in _callers(inside) if i.name == outer)
+    return obstacle(module, loop).has_plan or block_search.fits(module, loop)
+
+
+def _callers(called: Computation) -> list[Instruction]:
+    assert called.module is not None
+    return [i for c in called.module.computations if called in c.called for i in c.instructions if called in i.called()]
+
+
+def _may_be_written_out(loop: Instruction) -> bool:
+    """Whether its rounds compute arrays of their state by operations that kernels have, without effects."""
+    (state,), root = loop.called_by("body").parameters, loop.called_by("body").root
+    if loop.control_predecessors or any(map(has_side_effect, _test(loop).instructions)) or tuple_elements(root) is None:
+        return False
+    inside = [i for i in loop.called_by("body").instructions if i is not state and i is not root]
+    return all(map(_is_plain, inside)) and all(tuple_index(user) is not None or user is root for user in state.users)
+
+
+def _is_plain(i: Instruction) -> bool:
+    unusual = i.control_predecessors or has_side_effect(i) or takes_dynamic(i)
+    return not unusual and i.shape.is_array and has_text(i)
+
+
+def _weight(i: Instruction) -> int:
+    """The operations of an element."""
+    moves = i.parameter_number is not None or _kind(i) in (OpKind.MOVEMENT, OpKind.INDEXING, None)
+    return 0 if moves or i.literal is not None or i.shape.is_tuple else COMPLEX if _is_complex(i) else 1
 
 
 def _is_complex(i: Instruction) -> bool:
@@ -130,6 +204,7 @@ class _Unrolled:
         self._made: dict[tuple[Instruction, ...], Instruction] = {}
         self._scalars: dict[tuple[Shape, bytes], Instruction] = {}
         self._interpreter = Interpreter()
+        self._windows = KnownWindows(Writer(self.computation))
 
     def put(self) -> None:
         """Replace the loop by its rounds."""
@@ -148,6 +223,8 @@ class _Unrolled:
         if self.loop.users or self.loop.is_root:
             edit.redirect_users(self.loop, edit.create_tuple(self.computation, state))
         edit.remove(self.loop)
+        if values is not None and not start.users and not start.is_root:
+            edit.remove(start)
 
     def _round(self, state: Sequence[Instruction]) -> list[Instruction]:
         body = self.loop.called_by("body")
@@ -163,7 +240,8 @@ class _Unrolled:
             operands = [copies[o] for o in i.operands]
             key = (i, *operands)
             if key not in self._made:
-                self._made[key] = self._folded(i, operands) or edit.clone_into(self.computation, i, operands)
+                known = self._folded(i, operands) or self._windows.written(i, operands)
+                self._made[key] = known or edit.clone_into(self.computation, i, operands)
             copies[i] = self._made[key]
         return [copies[value] for value in tuple_elements(body.root) or ()]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.plans import phase_search
 from hlo_opt.plans.block_loop import BLOCK, InBlock
@@ -17,9 +18,9 @@ MOST_WORK = 1 << 17
 """Limit of elements that the threads of the block compute in a round."""
 
 
-def match(region: Region) -> InBlock | None:
+def match(region: Region, target: DeviceTarget) -> InBlock | None:
     """The region as a loop in one block, or None."""
-    return _owned(phase_search.of_region(region))
+    return _owned(phase_search.of_region(region), in_lanes=target.in_lanes)
 
 
 def fits(module: Module, loop: Instruction) -> bool:
@@ -27,11 +28,11 @@ def fits(module: Module, loop: Instruction) -> bool:
     return _owned(phase_search.of_loop(module, loop)) is not None
 
 
-def _owned(search: Search | None) -> InBlock | None:
+def _owned(search: Search | None, *, in_lanes: bool = False) -> InBlock | None:
     cut = None if search is None else phase_search.cut(search)
     if cut is None or any(v.parameter.shape.element_count > LARGEST for v in cut.state):
         return None
-    phases = tuple(tuple(cell.with_team(BLOCK, BLOCK) for cell in phase) for phase in cut.phases)
+    phases = tuple(tuple(cell.with_team(BLOCK, BLOCK, in_lanes=in_lanes) for cell in phase) for phase in cut.phases)
     part = replace(InBlock.of(cut), phases=phases)
     work = sum(cell.value.shape.element_count * cell.terms for cell in part.cells)
     if part.shared_bytes(part.block) > SHARED_BYTES:

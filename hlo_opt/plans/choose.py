@@ -163,14 +163,15 @@ def arranged_group(
 
 def _whole(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Part | None:
     """The region as one part of a kind for whole regions: of the first kind that matches, or, if that has rivals or
-    fewer threads than a warp, of the cheapest."""
+    fewer threads than a warp, of the cheapest. On a CPU a block for all rounds has no rival: no barrier of all blocks
+    is as cheap as its own."""
     candidates: list[Part] = []
     for kind in kinds:
         part = None if kind.whole is None else kind.whole(region, target)
         if part is not None:
             launch = _launch(region, [part]).launch
             candidates.append(part)
-            if launch.grid * launch.block >= WARP and not kind.has_rivals:
+            if launch.grid * launch.block >= WARP and (target.in_lanes or not kind.has_rivals):
                 break
     return _cheapest(region, candidates, target)
 

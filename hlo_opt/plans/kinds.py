@@ -145,7 +145,7 @@ KINDS: list[Kind] = [
     ),
     _LOOP(
         "block-loop",
-        whole=lambda region, target: block_search.match(region),
+        whole=block_search.match,
         has_rivals=True,
         whole_warps=True,
         inside=phases.inside,

@@ -7,6 +7,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from hlo_opt.analysis.graph.structure import Members, Structures
+from hlo_opt.analysis.properties import has_side_effect
 from hlo_opt.ir import Instruction, edit
 from hlo_opt.ops.extremes import Extremes
 from hlo_opt.ops.reduction.reducers import monoid, starts_with_identity
@@ -27,10 +29,23 @@ class Round(Extremes):
         self._opens, self._chooses, self._pulls = written_out, chooses, pulls
         self.has_choices = False
         self.origins: dict[Instruction, Instruction] = {}
+        self._members = Members(Structures())
+        self._copies: dict[tuple[int, ...], Instruction] = {}
 
     def copy(self, instruction: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
-        """Copies an operation of the loop into the round, expanded if it is a small product or reduction. None if
-        kernels have no text for it."""
+        """Copies an operation of the loop into the round, expanded if it is a small product or reduction. What kernels
+        of the loop compute twice is one value of the round. None if kernels have no text for it."""
+        if has_side_effect(instruction):
+            return self._copy(instruction, operands)
+        key = (self._members.of(instruction), *map(id, operands))
+        if key not in self._copies:
+            copy = self._copy(instruction, operands)
+            if copy is None:
+                return None
+            self._copies[key] = copy
+        return self._copies[key]
+
+    def _copy(self, instruction: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
         before = len(self.computation.instructions)
         result = self.written_out(instruction, operands) if self._opens else None
         if self._chooses and result is None:

@@ -137,8 +137,10 @@ class Cell:
         pieces = [(first, last - first) for first, last in itertools.pairwise(cuts)]
         return pieces if len(pieces) <= MOST_PIECES else [(0, self.terms)]
 
-    def with_team(self, threads: int, block: int) -> Cell:
-        """The cell with a team for each element, if there are enough threads. A team is in one block."""
+    def with_team(self, threads: int, block: int, *, in_lanes: bool = False) -> Cell:
+        """The cell with a team for each element, if there are enough threads. A team is in one block. `in_lanes`: the
+        threads are lanes of a processor's vectors, which hold neighbouring elements; only where the terms of an element
+        are neighbours do they fold it together."""
         size = self.value.shape.element_count
         most = min(threads // max(1, size), self.terms // FEWEST_TERMS, block)
         is_ordered = bool(list(self.value.called())) and not may_be_reordered(self.value)
@@ -147,6 +149,8 @@ class Cell:
         ways, apart = 1 << most.bit_length() - 1, 1
         _, strides = _strides(self.value)
         if min(strides) != 1 and size > 1:  # a sector has operands of several elements
+            if in_lanes:
+                return self
             apart = min(
                 WARP // 2, SECTOR // max(1, self.value.operands[0].shape.type.bytes), 1 << size.bit_length() - 1
             )

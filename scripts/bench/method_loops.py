@@ -75,7 +75,7 @@ def viterbi_path(emit: Array, start: Array) -> Any:
     return lax.scan(lambda at, back: (back[at], at), end, back, reverse=True)[1]
 
 
-@loop("launches", f32(64, 12), f32(64, 12), couples=("while",), heavy=True)
+@loop("lanes", f32(64, 12), f32(64, 12), heavy=True)
 def soft_warping(a: Array, b: Array) -> Any:
     """Soft dynamic time warping of 64 pairs, rows of the table in an inner scan."""
 

@@ -295,7 +295,7 @@ def bellman_ford(start: Array, end: Array, length: Array) -> Any:
     return rounds(20, lambda d: d.at[end].min(d[start] + length), d)
 
 
-@loop("launches", s32(128, 24, low=0, high=4), s32(128, 24, low=0, high=4), couples=("while",))
+@loop("lanes", s32(128, 24, low=0, high=4), s32(128, 24, low=0, high=4))
 def edit_distances(a: Array, b: Array) -> Any:
     """Rows of a table, cell by cell, for each pair of words."""
 

@@ -362,7 +362,7 @@ def lanes_in_lanes(x: Array) -> Any:
     return jax.vmap(one)(x)
 
 
-@loop("launches", f32(256), f32(8, 10, 256), couples=("while",))
+@loop("lanes", f32(256), f32(8, 10, 256))
 def scan_of_scans(c: Array, xs: Array) -> Any:
     """Rows within tables, with what both make."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hlo_opt.codegen.lanes_cuts import FUNCTION, MANY, PART, WEIGHT, parts_by_weight, parts_of
+from collections.abc import Callable
+
+from hlo_opt.codegen.lanes_cuts import FUNCTION, MANY, PART, WEIGHT, parts_by_weight, parts_of, reads_apart
 from hlo_opt.codegen.tree import Array, Let, Statement
 from hlo_opt.ops.code import Name, call, code
 
@@ -50,6 +52,26 @@ def test_functions_weigh() -> None:
     assert [s for part in parts for s in part] == items and len(parts) == round((12 + 8 * FUNCTION) / WEIGHT) > 1
     assert len(parts_by_weight(chain(12))) == 1
     assert len(parts_by_weight([Array("float", Name("own"), 4), *items])) == 1
+
+
+def test_a_chain_that_is_done_once_is_cut_like_a_round() -> None:
+    """Each of its statements waits for the one before: a loop over lanes needs several vectors in sight at a time."""
+    items = chain(600)
+    parts = parts_by_weight(items)
+    assert [s for part in parts for s in part] == items and len(parts) == 600 // PART
+    assert len(parts_by_weight(chain(600, abreast=200))) == round(600 / WEIGHT)
+
+
+def test_reads_of_one_array_in_steps_stand_alone() -> None:
+    """In front of the others; one alone stays, as does what is no such read."""
+    items: list[Statement] = [Let("float", Name(n), code("1.0f")) for n in ("a", "x", "b", "y")]
+
+    def read_by(*names: str) -> Callable[[Statement], Name | None]:
+        return lambda item: Name("p") if isinstance(item, Let) and item.name.text in names else None
+
+    assert reads_apart(items, read_by("x", "y")) == [[items[1]], [items[3]], [items[0], items[2]]]
+    assert reads_apart(items, read_by("x")) == [items]
+    assert reads_apart(items[1:2] + items[3:], read_by("x", "y")) == [[items[1]], [items[3]]]
 
 
 def test_roundings_weigh() -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from hlo_opt.codegen.emit import emit_kernel
 from hlo_opt.codegen.lanes import as_loops
-from hlo_opt.codegen.lanes_folds import stride, sums_along
+from hlo_opt.codegen.lanes_folds import row_read, stride, sums_along
 from hlo_opt.codegen.tree import Assign, For, Let
-from hlo_opt.ir.index_map import Expression, Variable, add, divide, multiply
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, multiply
 from hlo_opt.ops.code import NOTHING, Cell, Code, Name, call, code
 from hlo_opt.plans import Plan
 from tests.loops import loop
@@ -35,6 +35,20 @@ def along(loop: For, lanes: int = 64) -> bool:
     found = sums_along(loop, {}, "lane", lanes)
     assert found in ([], [TOTAL])
     return bool(found)
+
+
+def test_reads_in_steps_that_compilers_do_not_permute() -> None:
+    """Of arrays that nobody writes, where nothing else is done."""
+
+    def read(step: int, *, array: str = "in0", of: str = "{}") -> Name | None:
+        element = Code(
+            (Cell(Name(array), Code((Name("linear"), " + 1"), place=add(multiply(LANE, step), constant(1)))),)
+        )
+        return row_read(Let("float", Name("x"), code(of, element)), {"linear": LANE}, "lane", {"in0"})
+
+    assert [read(step) for step in (5, 12)] == [Name("in0")] * 2
+    assert [read(step) for step in (0, 1, 2, 3, 4, 16)] == [None] * 6
+    assert read(12, array="out0") is None and read(12, of="{} + 1.0f") is None
 
 
 def test_rows_and_what_all_lanes_read() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from hlo_opt.plans import Plan
+from hlo_opt.analysis.targets import InLanes
+from hlo_opt.plans import Plan, plan
 from hlo_opt.plans.block_loop import InBlock
 from hlo_opt.plans.phases import Team
 from hlo_opt.plans.price import BARRIER, SHARED, clock, price
+from tests.codegen.conftest import region_of_text
 from tests.loops import COUPLED, loop
 from tests.plans.test_lane_loop import planned
 from tests.small_modules import H100
@@ -64,6 +66,23 @@ def test_what_several_places_read_is_a_cell() -> None:
     assert opcodes(near) == [["negate"]]
     far = phases(loop(["f32[64]"], [*once, "y = f32[64] add(h, q)"], ["y"]))
     assert opcodes(far) == [["sqrt"], ["add"]]
+
+
+def test_what_kernels_of_a_round_compute_twice_is_one_value() -> None:
+    """Fusion copies what several kernels read into each of them."""
+    once = [f"h{k} = f32[64] sqrt(x1)" for k in (0, 1)] + ["up = f32[64] exponential(h0)", "down = f32[64] negate(h1)"]
+    part = phases(
+        loop(["f32[64]"], [*once, "q = f32[64] reverse(down), dimensions={0}", "y = f32[64] add(up, q)"], ["y"])
+    )
+    assert sum(i.opcode == "sqrt" for i in part.round.instructions) == 1
+
+
+def test_lanes_fold_their_own_column() -> None:
+    """In vectors that hold neighbouring columns; the terms of a row are divided, as they are neighbours in memory."""
+    text = [loop(["f32[128]", "f32[128,128]"], turn_of(d), ["y", "x2"], rounds=400) for d in (1, 0)]
+    made = [plan(region_of_text(one), InLanes.of(H100)) for one in text]
+    (row,), (column,) = ([c.team for s in m.segments for c in s.part.cells] for m in made if isinstance(m, Plan))
+    assert row.ways > 1 and column == Team()
 
 
 def test_values_that_change_places_are_copied() -> None:
