@@ -79,6 +79,8 @@ class Statements:
         self._values: dict[Key, Code] = {}
         """Values known in the open scopes."""
         self._pairs: dict[Code, Pair] = {}
+        self._accesses: dict[tuple[Name, Expression], set[int]] = {}
+        """Distances between accessed elements of an array, by its name and the position that they are from."""
         self._places: dict[Expression, Expression] = {}
         """Variables for positions in memory."""
         self.asked: list[tuple[Instruction, Index, int]] = []
@@ -96,7 +98,7 @@ class Statements:
         clone.names, clone.body, clone.tables = self.names.copy(), [], []
         clone._at = clone.body
         clone._numbers, clone._tables, clone._pairs = dict(self._numbers), dict(self._tables), dict(self._pairs)
-        clone._places, clone.asked = dict(self._places), []
+        clone._places, clone.asked, clone._accesses = dict(self._places), [], {}
         clone._scopes, clone._values = [scope.copy() for scope in self._scopes], dict(self._values)
         return clone
 
