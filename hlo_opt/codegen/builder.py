@@ -12,7 +12,7 @@ from hlo_opt.codegen.tree import Table
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Computation, ElementType, Instruction, Shape
 from hlo_opt.ir.element_type import U64
-from hlo_opt.ir.index_map import Expression, is_even, split_constant
+from hlo_opt.ir.index_map import Expression, Sum, Variable, is_even, split_constant
 from hlo_opt.ir.literal import SizedLiteral
 from hlo_opt.ir.size import unsigned_long
 from hlo_opt.ops.code import NOTHING, Cell, Code, Name, Part, call, code
@@ -134,7 +134,11 @@ class Builder(Indices):
         at = self.address(shape, index)
         if at.place is not None and shape.type.per_byte == 1 and 2 * shape.type.bytes <= WIDEST_ACCESS:
             base, offset = split_constant(at.place)
-            self._accesses.setdefault((pointer, base), set()).add(offset)
+            offsets = [offset]
+            match base:
+                case Sum(left=left, right=Variable(name=name)) if name in self._unrolled:
+                    base, offsets = left, [offset, offset + 1]
+            self._accesses.setdefault((pointer, base), set()).update(offsets)
         return at
 
     @property

@@ -237,6 +237,28 @@ def test_buffers_are_aligned_where_a_thread_accesses_neighbours(
     assert ("assume_aligned" in planner.kernel(text).source) is is_promised
 
 
+@pytest.mark.parametrize(("columns", "is_promised"), [(12, True), (9, False)])
+def test_buffers_are_aligned_where_a_loop_reads_neighbours(columns: int, is_promised: bool, planner: Any) -> None:
+    """NVRTC unrolls the loop over a row, and joins its loads where each row starts at an even place."""
+    text = f"""HloModule m
+
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+
+ENTRY e {{
+  x = f32[500000,{columns}] parameter(0)
+  zero = f32[] constant(0)
+  ROOT sum = f32[500000] reduce(x, zero), dimensions={{1}}, to_apply=add
+}}
+"""
+    kernel = planner.kernel(text)
+    assert kernel.symbol.startswith("loop_")
+    assert ("assume_aligned" in kernel.source) is is_promised
+
+
 @pytest.mark.parametrize(("elements", "bounds"), [(108 * 128, "128, 1"), (109 * 128, "128")])
 def test_a_block_that_has_a_multiprocessor_for_itself_gets_its_registers(
     elements: int, bounds: str, planner: Any
