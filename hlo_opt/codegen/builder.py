@@ -12,7 +12,7 @@ from hlo_opt.codegen.tree import Table
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Computation, ElementType, Instruction, Shape
 from hlo_opt.ir.element_type import U64
-from hlo_opt.ir.index_map import Expression
+from hlo_opt.ir.index_map import Expression, Sum, Variable, is_even, split_constant
 from hlo_opt.ir.literal import SizedLiteral
 from hlo_opt.ir.size import unsigned_long
 from hlo_opt.ops.code import NOTHING, Cell, Code, Name, Part, call, code
@@ -21,6 +21,7 @@ from hlo_opt.ops.reduction.reducers import widened
 from hlo_opt.ops.sets import REINTERPRETS, rounds_nothing
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.limits import DEEPEST
+from hlo_opt.plans.loop import WIDEST_ACCESS
 
 
 class Builder(Indices):
@@ -107,7 +108,7 @@ class Builder(Indices):
     def put(self, pointer: Name, shape: Shape, index: Index, value: Code) -> None:
         """Write one element of an output, in its storage type. For packed elements, other threads may write the same
         byte concurrently."""
-        at = self.address(shape, index)
+        at = self._accessed(pointer, shape, index)
         if shape.type.per_byte == 1:
             self.assign(Code((Cell(pointer, at),)), value)
         else:
@@ -121,12 +122,33 @@ class Builder(Indices):
         For packed elements, `first` may be the index of the first element of a vector, which begins a byte, and
         `number` the element's number in it.
         """
-        at = self.address(shape, index)
+        at = self._accessed(pointer, shape, index)
         if shape.type.per_byte == 1:
             return Code((Cell(pointer, at),))
         if first is None:
             return Code((Part(shape.type.bits, pointer, at),))
         return Code((Part(shape.type.bits, pointer, at, self.address(shape, first), number),))
+
+    def _accessed(self, pointer: Name, shape: Shape, index: Index) -> Code:
+        """The position of an element in memory, as C++; `moves_neighbours` knows that it is accessed."""
+        at = self.address(shape, index)
+        if at.place is not None and shape.type.per_byte == 1 and 2 * shape.type.bytes <= WIDEST_ACCESS:
+            base, offset = split_constant(at.place)
+            offsets = [offset]
+            match base:
+                case Sum(left=left, right=Variable(name=name)) if name in self._unrolled:
+                    base, offsets = left, [offset, offset + 1]
+            self._accesses.setdefault((pointer, base), set()).update(offsets)
+        return at
+
+    @property
+    def moves_neighbours(self) -> bool:
+        """Whether a thread accesses two neighbouring elements that one wider access could move."""
+        return any(
+            is_even(base) and any(not offset % 2 and offset + 1 in offsets for offset in offsets)
+            for (_, base), offsets in self._accesses.items()
+            if len(offsets) > 1
+        )
 
     def _key(self, instruction: Instruction, number: int | None, index: Index) -> Key:
         return *_source(instruction, number), tuple([self._settled(e) for e in index])

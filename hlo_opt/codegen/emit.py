@@ -14,7 +14,7 @@ from hlo_opt.codegen.cuda import kernel_text
 from hlo_opt.codegen.kernel import KEPT, Kernel, Pointer, Tree, kept_bytes
 from hlo_opt.codegen.names import comment, identifier
 from hlo_opt.codegen.scalars import memory_type
-from hlo_opt.codegen.tree import Aligned, Note
+from hlo_opt.codegen.tree import Aligned, Note, Statement
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Attribute, Instruction, Shape
 from hlo_opt.ir.attribute import render
@@ -68,14 +68,14 @@ def emit_kernel(plan: Plan, in_place: Sequence[tuple[int, int]] = ()) -> Kernel:
     builder = Builder(
         numbers, places, [*unread, *(name for name, _ in (*outputs, *scratch)), Name(KEPT), *[Name(SIZE)] * bool(size)]
     )
-    if any(segment.vector > 1 or segment.in_rows for segment in plan.segments):
-        _promise_alignment(builder, pointers, outputs)
     first = 0
     for segment in plan.segments:
         with nullcontext() if len(plan.segments) == 1 else builder.own_blocks(first, segment.blocks):
             if segment.blocks:
                 emitter(segment.kind)(builder, plan, segment, first, of_roots)
         first += segment.blocks
+    if builder.moves_neighbours or any(segment.vector > 1 or segment.in_rows for segment in plan.segments):
+        builder.body[:0] = _alignment(pointers, outputs)
     parameters = [Pointer(memory_type(p.shape.type), name, constant=True) for p, name in pointers.items()]
     parameters += [Pointer(memory_type(shape.type), name) for name, shape in outputs]
     parameters += [Pointer(memory_type(shape.type), name, alone=not plan.launch.cooperative) for name, shape in scratch]
@@ -121,17 +121,12 @@ def _bounds(plan: Plan) -> str:
     return f"{launch.block}, {resident}" if resident else f"{launch.block}"
 
 
-def _promise_alignment(
-    builder: Builder, pointers: Mapping[Instruction, Name], outputs: Sequence[tuple[Name, Shape]]
-) -> None:
-    """Promise the alignment of buffers, so that NVRTC combines a thread's consecutive accesses into 16-byte ones."""
-    builder.add(
-        Note(f"every buffer starts at a multiple of {ALIGNMENT} bytes, so that neighbouring elements move together")
-    )
+def _alignment(pointers: Mapping[Instruction, Name], outputs: Sequence[tuple[Name, Shape]]) -> list[Statement]:
+    """The promise that buffers are aligned, so that NVRTC combines consecutive accesses of a thread into wide ones."""
+    says = f"every buffer starts at a multiple of {ALIGNMENT} bytes, so that neighbouring elements move together"
     inputs = [(n, f"const {memory_type(p.shape.type)}*") for p, n in pointers.items() if p.shape.element_count > 1]
     written = [(n, f"{memory_type(shape.type)}*") for n, shape in outputs if shape.element_count > 1]
-    for name, kind in inputs + written:
-        builder.add(Aligned(name, kind, ALIGNMENT))
+    return [Note(says), *(Aligned(name, kind, ALIGNMENT) for name, kind in inputs + written)]
 
 
 def _order(region: Region) -> list[Instruction]:

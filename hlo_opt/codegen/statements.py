@@ -79,6 +79,10 @@ class Statements:
         self._values: dict[Key, Code] = {}
         """Values known in the open scopes."""
         self._pairs: dict[Code, Pair] = {}
+        self._accesses: dict[tuple[Name, Expression], set[int]] = {}
+        """Distances between accessed elements of an array, by its name and the position that they are from."""
+        self._unrolled: set[str] = set()
+        """Counters of loops of which several rounds become one basic block."""
         self._places: dict[Expression, Expression] = {}
         """Variables for positions in memory."""
         self.asked: list[tuple[Instruction, Index, int]] = []
@@ -96,7 +100,8 @@ class Statements:
         clone.names, clone.body, clone.tables = self.names.copy(), [], []
         clone._at = clone.body
         clone._numbers, clone._tables, clone._pairs = dict(self._numbers), dict(self._tables), dict(self._pairs)
-        clone._places, clone.asked = dict(self._places), []
+        clone._places, clone.asked, clone._accesses = dict(self._places), [], {}
+        clone._unrolled = set(self._unrolled)
         clone._scopes, clone._values = [scope.copy() for scope in self._scopes], dict(self._values)
         return clone
 
@@ -246,6 +251,8 @@ class Statements:
         kind = index_type(Variable(0, extent, name.text))
         if "unroll" not in self._advice:
             self.advise("unroll 1" if carries else "unroll 4" if extent > MOST_UNROLLED else "")
+        if not carries:
+            self._unrolled.add(name.text)
         test, step = code("{} < {}", name, extent), code("++{}", name)
         with self.loop_while(kind, name, code("0"), test, step, carries=carries):
             yield counter

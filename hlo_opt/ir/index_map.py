@@ -214,6 +214,18 @@ def split_constant(expression: Expression) -> tuple[Expression, int]:
     return expression, 0
 
 
+def is_even(expression: Expression) -> bool:
+    """Whether the form of an expression says that its value is even."""
+    match expression:
+        case Constant(value=value):
+            return value % 2 == 0
+        case Product(left=left, factor=factor):
+            return factor % 2 == 0 or is_even(left)
+        case Sum(left=left, right=right):
+            return is_even(left) and is_even(right)
+    return False
+
+
 def multiply(left: Expression, factor: int) -> Expression:
     """left * factor, distributed over sums."""
     if factor == 0:

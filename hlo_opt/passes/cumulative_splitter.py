@@ -2,8 +2,9 @@
 
 Each line is divided into parts of a length near its square root. The parts are folded; a cumulative window over their
 results gives the value before each part; a cumulative window within each part adds that value. Three kernels read the
-array twice and write it once. The order of elements stays; the order in which they are folded does not. XLA does the
-same to every such window (xla/service/reduce_window_rewriter.cc, TryOptimizeCumSumOrProd).
+array twice and write it once: the price of one kernel says where they are quicker. The order of elements stays; the
+order in which they are folded does not. XLA does the same to every such window
+(xla/service/reduce_window_rewriter.cc, TryOptimizeCumSumOrProd).
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from hlo_opt.ops.reduction.reducers import is_wide, monoid, running_types, start
 from hlo_opt.ops.reduction.symmetry import commutes
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import Writer, scalar_reducer
+from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.cumulative import Lines, Prefixes, lines_of
+from hlo_opt.plans.price import price
 
-LONG = 16 * 1024
-"""The shortest lines that are split, in elements."""
-ENOUGH = 4
-"""Lines are split if there are fewer blocks than one per this number of multiprocessors."""
+WORTH = 1.15
+"""How many times longer one kernel must take than three, as far as they are known: they hold up what runs beside."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +47,24 @@ class CumulativeSplitter(RewritingPass):
 
 
 def _worth_splitting(window: Instruction, target: DeviceTarget) -> Lines | None:
-    """The number of lines and their length, if lines are few and long and folding in parts gives the same. Else
-    None."""
-    lines = lines_of(window)
-    if lines is None or lines.length < LONG or window.shape.is_tuple or any(window.shape.dynamic):
+    """The lines, if folding in parts gives the same and takes less time. Else None."""
+    lines, module = lines_of(window), window.computation.module
+    if lines is None or module is None or window.shape.is_tuple or any(window.shape.dynamic):
         return None
     if not _starts_anywhere(window) or window.control_predecessors:
         return None
     if window.operands[0].shape.minor_to_major != window.shape.minor_to_major:
         return None
     part = Prefixes((window,), (), lines, target.core_count)
-    return lines if part.segment(part.block).blocks * ENOUGH < target.core_count else None
+    if part.tiles == 1 or part.segment(part.block).blocks >= target.core_count:
+        return None
+    whole = plan(region_of(module, window), target)
+    if not isinstance(whole, Plan):
+        return None
+    one = price(whole, target)
+    # each waits for memory, and together they move half as many bytes again
+    three = 3 * (one.launch + target.idle_load_us) + 1.5 * one.memory
+    return lines if one.us > WORTH * three else None
 
 
 def _starts_anywhere(window: Instruction) -> bool:

@@ -27,6 +27,10 @@ MOST_ELEMENTS = 32
 _SHORT = 32
 """Elements of a window up to which a thread has two."""
 
+_FOLDED = 8
+"""Elements that all folds of a thread read, up to which memory takes longer than the lookups of cache lines: 32 lanes
+look up a quarter of a line for each that the threads fold."""
+
 
 @dataclass(frozen=True)
 class Elements:
@@ -81,16 +85,30 @@ def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> list[El
 
 
 def _beside_windows(region: Region, roots: Sequence[int]) -> int:
-    """The most elements per thread. Windows along the minor-most dimension are read one element at a time: the lanes of
-    a warp then touch as many lines as a thread has elements."""
+    """The most elements per thread. Windows and folds along the minor-most dimension are read element by element: the
+    lanes of a warp then touch as many lines as a thread has elements."""
     limit = MOST_ELEMENTS
     for i in region.needed_by(roots):
-        if "window" in i.attributes:
+        if i.opcode == "reduce":
+            folded = _neighbours_folded(i)
+            if folded > 1:
+                limit = min(limit, max(1, _FOLDED // folded))
+        elif "window" in i.attributes:
             operand = i.operands[0].shape
             parts = window(i, operand.rank)
             if operand.rank and parts[operand.minor_to_major[0]].size > 1:
                 limit = min(limit, 2 if math.prod(w.size for w in parts) <= _SHORT else 1)
     return limit
+
+
+def _neighbours_folded(reduce: Instruction) -> int:
+    """How many neighbours in memory a fold combines to one element."""
+    shape, gone, count = reduce.operands[0].shape, reduce.ints("dimensions"), 1
+    for d in shape.minor_to_major:
+        if shape.dimensions[d] > 1 and d not in gone:
+            break
+        count *= shape.dimensions[d]
+    return count
 
 
 def elements_per_thread(outputs: Sequence[Shape], inputs: Iterable[Shape], elements: int, resident: int) -> int:

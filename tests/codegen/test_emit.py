@@ -216,6 +216,49 @@ def test_nvrtc_joins_the_loads_of_a_thread(planner: Any) -> None:
     assert "assume_aligned" not in planner.kernel(chain(["negate({0})"], "f32[64]{0}")).source
 
 
+DISTANCE = """HloModule m
+
+ENTRY e {
+  x = f32[2048,ROW] parameter(0)
+  a = f32[2048,1] slice(x), slice={[0:2048], [0:1]}
+  b = f32[2048,1] slice(x), slice={[0:2048], [AT:END]}
+  ROOT sum = f32[2048,1] add(a, b)
+}
+"""
+
+
+@pytest.mark.parametrize(("row", "at", "is_promised"), [(4, 1, True), (4, 2, False), (3, 1, False)])
+def test_buffers_are_aligned_where_a_thread_accesses_neighbours(
+    row: int, at: int, is_promised: bool, planner: Any
+) -> None:
+    """NVRTC joins the first two elements of a row of 4, though threads have one result each. Elements that are apart,
+    and those that start at an odd place in every other row, no wider access moves."""
+    text = DISTANCE.replace("ROW", str(row)).replace("AT", str(at)).replace("END", str(at + 1))
+    assert ("assume_aligned" in planner.kernel(text).source) is is_promised
+
+
+@pytest.mark.parametrize(("columns", "is_promised"), [(12, True), (9, False)])
+def test_buffers_are_aligned_where_a_loop_reads_neighbours(columns: int, is_promised: bool, planner: Any) -> None:
+    """NVRTC unrolls the loop over a row, and joins its loads where each row starts at an even place."""
+    text = f"""HloModule m
+
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+
+ENTRY e {{
+  x = f32[500000,{columns}] parameter(0)
+  zero = f32[] constant(0)
+  ROOT sum = f32[500000] reduce(x, zero), dimensions={{1}}, to_apply=add
+}}
+"""
+    kernel = planner.kernel(text)
+    assert kernel.symbol.startswith("loop_")
+    assert ("assume_aligned" in kernel.source) is is_promised
+
+
 @pytest.mark.parametrize(("elements", "bounds"), [(108 * 128, "128, 1"), (109 * 128, "128")])
 def test_a_block_that_has_a_multiprocessor_for_itself_gets_its_registers(
     elements: int, bounds: str, planner: Any

@@ -57,6 +57,13 @@ def test_simplification_keeps_values_and_ranges(pair: tuple[im.Expression, str],
     want = eval(text, {}, values)  # the text is made above
     assert value_of(e, values) == want
     assert e.low <= want <= e.high
+    assert not (im.is_even(e) and want % 2)
+
+
+def test_even_forms() -> None:
+    i, j = im.variable("i", 8), im.variable("j", 4)
+    assert im.is_even(im.add(im.multiply(i, 4), im.multiply(j, 6))) and im.is_even(im.constant(0))
+    assert not im.is_even(i) and not im.is_even(im.add(im.multiply(i, 4), im.multiply(j, 3)))
 
 
 def test_a_reshape_there_and_back_is_the_identity():

@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 
 import hlo_opt
-from hlo_opt.passes.cumulative_splitter import LONG, part_length
+from hlo_opt.fusion.summary import module_summary
+from hlo_opt.passes.cumulative_splitter import part_length
 from tests.codegen.test_cumulative import cumulative
 from tests.ops.test_symmetry import LOG_OF_SUM
+from tests.small_modules import H100
 
 PASSES = "cumulative-splitter,dce"
+LONG = 1 << 16
+"""A line that three kernels fold sooner than one."""
 
 
 def split(text: str) -> hlo_opt.Module:
@@ -29,7 +33,7 @@ def opcodes(module: hlo_opt.Module) -> list[str]:
     [
         ((LONG,), 0, "s32", "add"),
         ((LONG + 27,), 0, "s32", "add"),  # a prime number
-        ((3, 20000), 1, "u8", "multiply"),
+        ((3, 3 * LONG), 1, "u8", "multiply"),
         ((20000, 3), 0, "s16", "xor"),
         ((2, LONG + 1, 3), 1, "s32", "add"),
         ((LONG + 27, 2), 0, "pred", "or"),
@@ -78,17 +82,27 @@ def test_narrow_sums_are_rounded_once() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        cumulative((LONG - 1,), 0),
-        cumulative((64, LONG), 1),  # lines enough
+        cumulative((LONG // 4,), 0),
+        cumulative((4096, 1000), 0),  # the bytes take longer
+        cumulative((132, LONG), 1),  # lines enough
         cumulative((LONG,), 0, init="1"),  # would be added in each part
         with_reducer("e = pred[] compare(y, x), direction=EQ\n  ROOT z = f32[] select(e, x, y)"),  # keeps the order
-        cumulative((LONG,), 0).replace("p = f32[16384]{0}",
-            "q = f32[16384]{0} parameter(0)\n  p = f32[16384]{0}").replace("} parameter(0)\n  i",
+        cumulative((LONG,), 0).replace("p = f32[65536]{0}",
+            "q = f32[65536]{0} parameter(0)\n  p = f32[65536]{0}").replace("} parameter(0)\n  i",
             "} negate(q)\n  i").replace("i = f32[] constant(0)", "i = f32[] parameter(1)"),
     ],
 )  # fmt: skip
 def test_what_is_not_split(text: str) -> None:
     assert opcodes(split(text)).count("reduce-window") == 1
+
+
+@pytest.mark.parametrize(("length", "lines"), [(2048, 64), (8192, 64), (8192, 512), (1 << 16, 1)])
+def test_what_is_split_is_quicker(length: int, lines: int) -> None:
+    whole = hlo_opt.parse(cumulative((length, lines), 0))
+    alone, _ = hlo_opt.fuse(whole, passes="priority-fusion")
+    parts, _ = hlo_opt.fuse(whole)
+    us = [module_summary(module, H100).est_us for module in (alone, parts)]
+    assert us[1] < 0.75 * us[0], us
 
 
 def test_parts_are_near_the_square_root() -> None:

@@ -54,3 +54,32 @@ def test_threads_beside_each_other_read_windows_along_memory() -> None:
         for target, expected in ((H100, vector), (InLanes.of(H100), 4)):
             found = plan(region_of(module, module.entry.root), target)
             assert isinstance(found, Plan) and found.segments[0].vector == expected
+
+
+def test_threads_beside_each_other_fold_short_rows() -> None:
+    """A thread folds one row of 12: with four, each of its loads would touch 32 lines. Rows of two take no longer than
+    their bytes, and folds of another dimension read neighbours anyway. The lanes of a processor have no lines."""
+    text = """HloModule m
+
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+
+ENTRY e {
+  x = f32[4194304,ROWS]{LAYOUT} parameter(0)
+  zero = f32[] constant(0)
+  ROOT sum = f32[4194304] reduce(x, zero), dimensions={1}, to_apply=add
+}
+"""
+
+    def vector(columns: int, layout: str, target: DeviceTarget = H100) -> tuple[str, int]:
+        module = parse(text.replace("ROWS", str(columns)).replace("LAYOUT", layout))
+        made = plan(region_of(module, module.entry.root), target)
+        assert isinstance(made, Plan)
+        return made.kind, made.segments[0].vector
+
+    assert [vector(columns, "1,0") for columns in (12, 3, 2)] == [("loop", 1), ("loop", 2), ("loop", 4)]
+    assert vector(3, "0,1") == ("loop", 4)
+    assert vector(12, "1,0", InLanes.of(H100)) == ("loop", 4)
