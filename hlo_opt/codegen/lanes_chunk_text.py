@@ -13,9 +13,10 @@ from hlo_opt.codegen.lanes_ahead import lines_ahead
 from hlo_opt.codegen.lanes_apart import are_apart
 from hlo_opt.codegen.lanes_eights import LANES as EIGHT
 from hlo_opt.codegen.lanes_eights import Where, eight_lines
-from hlo_opt.codegen.lanes_folds import place_of, stride, sums_along, terms
+from hlo_opt.codegen.lanes_folds import loop_fills, place_of, stride, sums_along, terms
 from hlo_opt.codegen.lanes_halves import Halves, first_of, read_of, rounded_of
 from hlo_opt.codegen.lanes_nodes import Around, Node, Stretch, changes, cut, has_condition, names_of
+from hlo_opt.codegen.lanes_sides import by_side, predicates_of
 from hlo_opt.codegen.lanes_text import WIDER, ThreadText, has_conditions
 from hlo_opt.codegen.lanes_turns import FUNCTIONS, Turns
 from hlo_opt.codegen.statements import BLOCK
@@ -82,6 +83,8 @@ class Writer(ThreadText):
         self.wide: set[str] = set(values) - {BLOCK.text}
         """Index variables that differ from lane to lane."""
         self.uniform: set[str] = {BLOCK.text, CHUNK, ROW}
+        self.declared_once: dict[str, Code] = {}
+        """What those that are no indices have, by name."""
         self.alike: set[str] = set()
         """Variables that are the same for all lanes, and change."""
         self.floats: set[str] = set()
@@ -224,6 +227,7 @@ class Writer(ThreadText):
         if item.constant and self.is_same(item.value):
             self.same(nodes, f"const {item.kind} {name} = {self.text(item.value)};")
             self.uniform.add(name)
+            self.declared_once[name] = item.value
             self.floats |= {name} if item.kind == "float" else set()
             return
         if self.lanes >= LEAST:
@@ -342,7 +346,7 @@ class Writer(ThreadText):
         read and write memory. Or where all it does is to fill arrays: each lane by itself would go through all of
         memory, as it would where each round reads another row."""
         assert loop.name is not None
-        apart = _only_fills(loop) or self.is_stream(loop)
+        apart = loop_fills(loop) or self.is_stream(loop)
         if not (loop.carries or apart) and not any(isinstance(s, Block) and s.condition for s in walk(loop.body)):
             return False
         name = loop.name.text
@@ -442,22 +446,24 @@ class Writer(ThreadText):
                 yield f"for (int {LANE} = {self.first}; {LANE} < {self.end}; {LANE} += {EIGHT}) {{"
                 yield from lines
                 yield "}"
-            elif node.items or node.ends is not None:
-                if node.ends is not None:
-                    yield f"int {_GOES} = 0;"
-                    yield f"#pragma omp simd reduction(| : {_GOES})"
-                elif not node.sums:
-                    yield "#pragma omp simd"
-                first = f"hlo::hidden({self.first})" if self.is_known and has_conditions(node.items) else self.first
-                yield f"for (int {LANE} = {first}; {LANE} < {self.end}; ++{LANE}) {{"
-                if self.by_rows:
-                    yield f"const {WIDE} {INSIDE} = {FROM} + {LANE};"
-                yield from self.body(node)
-                if node.ends is not None:
-                    yield f"{_GOES} |= !({self.text(node.ends)});"
-                yield "}"
-                if node.ends is not None:
-                    yield f"if (!{_GOES}) break;"
+            elif node.ends is not None:
+                yield f"int {_GOES} = 0;"
+                yield f"#pragma omp simd reduction(| : {_GOES})"
+                yield from self.looped(node, f"{_GOES} |= !({self.text(node.ends)});")
+                yield f"if (!{_GOES}) break;"
+            elif node.items:
+                loop = [*([] if node.sums else ["#pragma omp simd"]), *self.looped(node)]
+                yield from by_side(predicates_of(node.items, self.uniform), loop)
+
+    def looped(self, node: Stretch, *last: str) -> Iterator[str]:
+        """The loop over lanes, with what each of them does last."""
+        first = f"hlo::hidden({self.first})" if self.is_known and has_conditions(node.items) else self.first
+        yield f"for (int {LANE} = {first}; {LANE} < {self.end}; ++{LANE}) {{"
+        if self.by_rows:
+            yield f"const {WIDE} {INSIDE} = {FROM} + {LANE};"
+        yield from self.body(node)
+        yield from last
+        yield "}"
 
     def eights(self, node: Stretch, direct: Mapping[Halves, Stretch] | None = None) -> list[str] | None:
         """A stretch as vectors of eight lanes, where it rounds to f16; the arrays of lanes have room for a whole last
@@ -580,13 +586,6 @@ def rows_of(place: Expression, round_: str, lanes: int) -> bool:
     beside = any(stride(place, lane) == 1 for lane in LANES)
     along = stride(place, round_)
     return beside and along is not None and along >= lanes and terms([place], round_) >= _ROUNDS
-
-
-def _only_fills(loop: For) -> bool:
-    """Whether rounds of a loop only write elements, and keep nothing."""
-    inside = list(walk(loop.body))
-    kept = any(not isinstance(s, Let | Assign | Note) or (isinstance(s, Let) and not s.constant) for s in inside)
-    return not kept and all(s.target.name is None for s in inside if isinstance(s, Assign))
 
 
 def _is_narrow(value: Expression) -> bool:

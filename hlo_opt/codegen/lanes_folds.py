@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hlo_opt.codegen.lanes_text import digits_in, variables_in
-from hlo_opt.codegen.tree import Assign, For, Let, codes_of
+from hlo_opt.codegen.tree import Assign, For, Let, Note, codes_of, walk
 from hlo_opt.ir.index_map import Constant, Expression, constant, substitute, variables_of
 from hlo_opt.ops.code import Cell, Code, Function, Name
 
@@ -70,3 +70,10 @@ def place_of(element: Cell, known: Mapping[str, Expression]) -> Expression | Non
     """The place of an element as an expression, where it is known; `known` are those of index variables."""
     index = element.index
     return index.place if index.name is None or index.place is not None else known.get(index.name.text)
+
+
+def loop_fills(loop: For) -> bool:
+    """Whether rounds of a loop only write elements, and keep nothing."""
+    inside = list(walk(loop.body))
+    kept = any(not isinstance(s, Let | Assign | Note) or (isinstance(s, Let) and not s.constant) for s in inside)
+    return not kept and all(s.target.name is None for s in inside if isinstance(s, Assign))

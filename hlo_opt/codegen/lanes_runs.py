@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from hlo_opt.codegen.lanes_chunk_text import FROM, INSIDE, LANE, LANES, WIDE, UnknownError, Writer
 from hlo_opt.codegen.lanes_folds import place_of, stride
 from hlo_opt.codegen.lanes_nodes import Stretch
+from hlo_opt.codegen.lanes_sides import by_side, predicates_of
 from hlo_opt.codegen.lanes_text import digits_in, has_conditions, variables_in
 from hlo_opt.codegen.tree import Block, Let, Neighbours, Statement, codes_of, walk
 from hlo_opt.ir.index_map import (
@@ -29,6 +30,8 @@ MOST = 8
 """Elements of the longest run."""
 FEWEST = 8
 """Runs of a chunk that is worth it."""
+_SIDE = "hlo_side"
+"""A predicate that is the same for all lanes."""
 _LINES = 1500
 """Lines of all elements of a run, of which compilers make vector code in good time."""
 
@@ -98,7 +101,8 @@ def run_lines(
     Of reads of neighbours under conditions, GCC 12 and 13 make masked loads of several vectors at once, and mask all of
     them as they have to mask the first: lanes get 0 in place of what they should have read.
     """
-    elements, by_rows, masked = list[list[str]](), False, 0
+    elements, by_rows, masked = list[tuple[list[str], list[str]]](), False, 0
+    writers, predicates = list[Writer](), dict[str, None]()
     for number in range(run):
         writer = Writer(in_runs(values, run, number), lanes // run, constants)
         writer.uniform |= set(alike)
@@ -110,9 +114,11 @@ def run_lines(
         if not isinstance(last, Stretch) or last.is_closed or not all(isinstance(n, str) for n in same):
             return None
         by_rows = writer.by_rows
-        elements.append(["{", *(n for n in same if isinstance(n, str)), *writer.body(last), "}"])
+        elements.append(([n for n in same if isinstance(n, str)], list(writer.body(last))))
+        writers.append(writer)
+        predicates |= dict.fromkeys(predicates_of(last.items, writer.uniform))
         masked += _masks_neighbours(writer, last.items)
-        if masked > 1 or sum(map(len, elements)) > _LINES:
+        if masked > 1 or sum(len(first) + len(then) for first, then in elements) > _LINES:
             return None
     place = [f"const {WIDE} {INSIDE} = {FROM} / {run} + {LANE};"] * by_rows
     first, end = (0, f"hlo_live / {run}") if bounds is None else (bounds[0] // run, bounds[1] // run)
@@ -120,13 +126,35 @@ def run_lines(
     if bounds is not None and has_conditions(items):
         head = f"for (int {LANE} = hlo::hidden({first}); {LANE} < {end}; ++{LANE}) {{"
     pragma = [] if _copies_anywhere(items) else ["#pragma omp simd"]
-    whole = [*pragma, head, *place, *itertools.chain(*elements), "}"]
+    sides = {name: f"{_SIDE}{k}" for k, name in enumerate(predicates) if _is_of_run(name, writers)}
+    before = " ".join(elements[0][0])
+    chosen = [f"const bool {side} = [&] {{ {before} return {name}; }}();" for name, side in sides.items()]
+    known = ["{", *(f"const bool {name} = {side};" for name, side in sides.items())]
+    texts = [["{", *first_lines, *known, *then, "}", "}"] for first_lines, then in elements]
+    whole = [*chosen, *by_side(list(sides.values()), [*pragma, head, *place, *itertools.chain(*texts), "}"])]
     if not rest:
         return whole
     behind = [f"if (hlo_live % {run}) {{", f"const int {LANE} = hlo_live / {run};", *place]
     for number in range(rest):
-        behind += [f"if (hlo_live % {run} > {number})", *elements[number]]
+        behind += [f"if (hlo_live % {run} > {number})", *texts[number]]
     return [*whole, *behind, "}"]
+
+
+def _is_of_run(name: str, writers: Sequence[Writer]) -> bool:
+    """Whether a variable that is the same for all lanes is also the same for all elements of a run, for each of which
+    there is a writer."""
+    first, *others = writers
+    if any(writer.full.get(name) != first.full.get(name) for writer in others):
+        return False
+    if name in first.alike or name not in first.declared_once:
+        return name in first.full or name in first.constants
+    for piece in first.declared_once[name].pieces:
+        names = [piece] if isinstance(piece, Name) else []
+        if isinstance(piece, Cell):
+            names = [piece.array, *(() if piece.array in first.scalars else piece.index.names())]
+        if not all(_is_of_run(inner.text, writers) for inner in names):
+            return False
+    return True
 
 
 def _masks_neighbours(writer: Writer, items: Sequence[Statement]) -> bool:
