@@ -13,10 +13,10 @@ from hlo_opt.codegen.lanes_ahead import lines_ahead
 from hlo_opt.codegen.lanes_apart import are_apart
 from hlo_opt.codegen.lanes_eights import LANES as EIGHT
 from hlo_opt.codegen.lanes_eights import Where, eight_lines
-from hlo_opt.codegen.lanes_folds import loop_fills, place_of, stride, sums_along, terms
+from hlo_opt.codegen.lanes_folds import is_stream, loop_fills, sums_along
 from hlo_opt.codegen.lanes_halves import Halves, first_of, read_of, rounded_of
 from hlo_opt.codegen.lanes_nodes import Around, Node, Stretch, changes, cut, has_condition, names_of
-from hlo_opt.codegen.lanes_sides import by_side, predicates_of
+from hlo_opt.codegen.lanes_sides import MOST, SHORT, by_side, is_simple, left_of, predicates_of
 from hlo_opt.codegen.lanes_text import WIDER, ThreadText, has_conditions
 from hlo_opt.codegen.lanes_turns import FUNCTIONS, Turns
 from hlo_opt.codegen.statements import BLOCK
@@ -52,8 +52,6 @@ _LONG = 64
 _APART = 32
 """More elements of arrays of lanes: elements of a lane that lie a power of two apart get in each other's way in the
 first cache."""
-_ROUNDS = 16
-"""Rounds of a loop over rows that is worth a loop over lanes in each."""
 _NARROW = 1 << 31
 _GOES = "hlo_goes"
 """Whether some lane needs another round."""
@@ -85,6 +83,10 @@ class Writer(ThreadText):
         self.uniform: set[str] = {BLOCK.text, CHUNK, ROW}
         self.declared_once: dict[str, Code] = {}
         """What those that are no indices have, by name."""
+        self.sides: dict[tuple[Condition, ...], Name] = {}
+        """Variables that tell whether conditions hold that are the same for all lanes."""
+        self.size, self.looping = 0, 0
+        """Statements of the whole, and loops around those at hand."""
         self.alike: set[str] = set()
         """Variables that are the same for all lanes, and change."""
         self.floats: set[str] = set()
@@ -122,6 +124,7 @@ class Writer(ThreadText):
 
     def sequence(self, items: Sequence[Statement]) -> list[Node]:
         nodes: list[Node] = [Stretch()]
+        self.size = self.size or sum(1 for _ in walk(items))
         for item in items:
             self.item(item, nodes)
         return nodes
@@ -153,6 +156,9 @@ class Writer(ThreadText):
             case Block(condition, body, otherwise) if (known := self.known(condition)) is not None:
                 for inner in body if known else otherwise:
                     self.item(inner, nodes)
+            case Block(_, body, otherwise) if left := self.by_side(item):
+                which = of(self.side_of(left, nodes))
+                self.stretch_of(nodes).items.append(Block(which, body, otherwise))
             case Block(condition, body, otherwise) if self.is_same(condition):
                 nodes.append(Around(f"if ({self.text(condition)})", self.sequence(body), True))
                 if otherwise:
@@ -160,7 +166,9 @@ class Writer(ThreadText):
             case Walk():
                 self.item(walked(item), nodes)
             case For(name=None, carries=True):
+                self.looping += 1
                 nodes.append(Around("for (;;)", self.sequence(item.body), is_loop=True))
+                self.looping -= 1
             case Break(condition) if self.is_same(condition):
                 nodes.append(f"if ({self.text(condition)}) break;")
             case Break(condition, stays=True):
@@ -201,6 +209,23 @@ class Writer(ThreadText):
         if any(c.never for c in conditions):
             return False
         return True if conditions and all(c.always for c in conditions) else None
+
+    def by_side(self, block: Block) -> tuple[Condition, ...]:
+        """The conditions on which a block gets loops for both sides, where these are no longer than is good. Inside of
+        loops it stays around loops over lanes: what it leaves out is then left out as one."""
+        left = left_of(block.condition, self.full, self.uniform)
+        is_good = self.size <= SHORT and not self.looping and is_simple(block)
+        return left if is_good and (left in self.sides or len(self.sides) < MOST) else ()
+
+    def side_of(self, conditions: tuple[Condition, ...], nodes: list[Node]) -> Name:
+        """The variable that tells whether conditions hold, which are the same for all lanes."""
+        name = self.sides.setdefault(conditions, Name(f"hlo_holds{len(self.sides)}"))
+        if name.text not in self.uniform:
+            texts = [(c, self.index_text(c.expression)) for c in conditions]
+            holds = " && ".join(f"{c.low} <= {text} && {text} <= {c.high}" for c, text in texts)
+            self.same(nodes, f"const bool {name.text} = {holds};")
+            self.uniform.add(name.text)
+        return name
 
     def assign_alike(self, name: str, value: Code, nodes: list[Node]) -> None:
         """A variable that is the same for all lanes takes a new value, once what stands before has read the old one."""
@@ -346,7 +371,7 @@ class Writer(ThreadText):
         read and write memory. Or where all it does is to fill arrays: each lane by itself would go through all of
         memory, as it would where each round reads another row."""
         assert loop.name is not None
-        apart = loop_fills(loop) or self.is_stream(loop)
+        apart = loop_fills(loop) or is_stream(loop, self.full, LANES, self.lanes)
         if not (loop.carries or apart) and not any(isinstance(s, Block) and s.condition for s in walk(loop.body)):
             return False
         name = loop.name.text
@@ -357,7 +382,9 @@ class Writer(ThreadText):
             return False
         saved = [dict(self.full), set(self.wide), set(self.uniform), dict(self.types), dict(self.homes)]
         self.uniform.add(name)
+        self.looping += 1
         inside = self.sequence(loop.body)
+        self.looping -= 1
         if loop.carries or apart or has_condition(inside):
             head = f"{head}{self.text(loop.test)}; {self.text(loop.step)})"
             if loop.carries and not self.by_rows:
@@ -368,23 +395,6 @@ class Writer(ThreadText):
             return True
         self.full, self.wide, self.uniform, self.types, self.homes = saved  # type: ignore[assignment]  # as they were
         return False
-
-    def is_stream(self, loop: For) -> bool:
-        """Whether each round reads elements that lanes have beside each other, and the next one those of another
-        row."""
-        assert loop.name is not None
-        if not all(isinstance(s, Let | Assign | Note) for s in loop.body):
-            return False
-        known = dict(self.full)
-        for item in loop.body:
-            if isinstance(item, Let) and item.is_index and item.constant and item.expression is not None:
-                known[item.name.text] = substitute(item.expression, known)
-        cells = (p for s in loop.body for c in codes_of(s) for p in c.parts() if isinstance(p, Cell))
-        return any(
-            rows_of(substitute(place, known), loop.name.text, self.lanes)
-            for place in (place_of(cell, known) for cell in cells)
-            if place is not None
-        )
 
     def spill(self, nodes: Sequence[Node]) -> None:
         """Give an array to each variable that another stretch than its own mentions."""
@@ -453,7 +463,7 @@ class Writer(ThreadText):
                 yield f"if (!{_GOES}) break;"
             elif node.items:
                 loop = [*([] if node.sums else ["#pragma omp simd"]), *self.looped(node)]
-                yield from by_side(predicates_of(node.items, self.uniform), loop)
+                yield from by_side(predicates_of(node.items, self.uniform, len(loop)), loop)
 
     def looped(self, node: Stretch, *last: str) -> Iterator[str]:
         """The loop over lanes, with what each of them does last."""
@@ -579,13 +589,6 @@ class Writer(ThreadText):
         if let.is_index and let.kind == "int":
             return f"const {WIDE} {name} = {self.text_plain(let.value)};" if let.constant else super().let(let)
         return f"{'const ' * let.constant}{let.kind} {self.name(name)} = {self.text(let.value)};"
-
-
-def rows_of(place: Expression, round_: str, lanes: int) -> bool:
-    """Whether a place moves by one from lane to lane, and from round to round by all lanes at least; many rounds."""
-    beside = any(stride(place, lane) == 1 for lane in LANES)
-    along = stride(place, round_)
-    return beside and along is not None and along >= lanes and terms([place], round_) >= _ROUNDS
 
 
 def _is_narrow(value: Expression) -> bool:

@@ -3,7 +3,7 @@ Vectors of lanes would gather from as many rows; vectors of terms read one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from hlo_opt.codegen.lanes_text import digits_in, variables_in
 from hlo_opt.codegen.tree import Assign, For, Let, Note, codes_of, walk
@@ -12,6 +12,8 @@ from hlo_opt.ops.code import Cell, Code, Function, Name
 
 LEAST = 16
 """Terms of a sum that is worth it."""
+ROUNDS = 16
+"""Rounds of a loop over rows that is worth a loop over lanes in each."""
 
 
 def sums_along(loop: For, values: Mapping[str, Expression], lane: str, lanes: int) -> list[Name]:
@@ -77,3 +79,25 @@ def loop_fills(loop: For) -> bool:
     inside = list(walk(loop.body))
     kept = any(not isinstance(s, Let | Assign | Note) or (isinstance(s, Let) and not s.constant) for s in inside)
     return not kept and all(s.target.name is None for s in inside if isinstance(s, Assign))
+
+
+def is_stream(loop: For, values: Mapping[str, Expression], lane_names: Collection[str], lanes: int) -> bool:
+    """Whether each round reads elements that lanes have beside each other, and the next one those of another row.
+    `values` are what index variables stand for; one of `lane_names` is the place of each of so many lanes."""
+    assert loop.name is not None
+    if not all(isinstance(s, Let | Assign | Note) for s in loop.body):
+        return False
+    known = dict(values)
+    for item in loop.body:
+        if isinstance(item, Let) and item.is_index and item.constant and item.expression is not None:
+            known[item.name.text] = substitute(item.expression, known)
+    cells = (p for s in loop.body for c in codes_of(s) for p in c.parts() if isinstance(p, Cell))
+    places = [substitute(p, known) for cell in cells if (p := place_of(cell, known)) is not None]
+    return any(_are_rows(place, loop.name.text, lane_names, lanes) for place in places)
+
+
+def _are_rows(place: Expression, round_: str, lane_names: Collection[str], lanes: int) -> bool:
+    """Whether a place moves by one from lane to lane, and from round to round by all lanes at least; many rounds."""
+    beside = any(stride(place, lane) == 1 for lane in lane_names)
+    along = stride(place, round_)
+    return beside and along is not None and along >= lanes and terms([place], round_) >= ROUNDS

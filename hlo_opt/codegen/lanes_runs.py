@@ -14,6 +14,7 @@ from hlo_opt.codegen.lanes_sides import by_side, predicates_of
 from hlo_opt.codegen.lanes_text import digits_in, has_conditions, variables_in
 from hlo_opt.codegen.tree import Block, Let, Neighbours, Statement, codes_of, walk
 from hlo_opt.ir.index_map import (
+    Condition,
     Expression,
     Quotient,
     Remainder,
@@ -102,10 +103,11 @@ def run_lines(
     them as they have to mask the first: lanes get 0 in place of what they should have read.
     """
     elements, by_rows, masked = list[tuple[list[str], list[str]]](), False, 0
-    writers, predicates = list[Writer](), dict[str, None]()
+    writers, lasts, by_condition = list[Writer](), list[Stretch](), dict[tuple[Condition, ...], Name]()
     for number in range(run):
         writer = Writer(in_runs(values, run, number), lanes // run, constants)
         writer.uniform |= set(alike)
+        writer.sides, writer.size = by_condition, run * sum(1 for _ in walk(items))
         try:
             nodes = [n for n in writer.sequence(items) if not isinstance(n, Stretch) or n.items]
         except UnknownError:
@@ -116,9 +118,10 @@ def run_lines(
         by_rows = writer.by_rows
         elements.append(([n for n in same if isinstance(n, str)], list(writer.body(last))))
         writers.append(writer)
-        predicates |= dict.fromkeys(predicates_of(last.items, writer.uniform))
+        lasts.append(last)
+        lines = sum(len(first) + len(then) for first, then in elements)
         masked += _masks_neighbours(writer, last.items)
-        if masked > 1 or sum(len(first) + len(then) for first, then in elements) > _LINES:
+        if masked > 1 or lines > _LINES:
             return None
     place = [f"const {WIDE} {INSIDE} = {FROM} / {run} + {LANE};"] * by_rows
     first, end = (0, f"hlo_live / {run}") if bounds is None else (bounds[0] // run, bounds[1] // run)
@@ -126,9 +129,14 @@ def run_lines(
     if bounds is not None and has_conditions(items):
         head = f"for (int {LANE} = hlo::hidden({first}); {LANE} < {end}; ++{LANE}) {{"
     pragma = [] if _copies_anywhere(items) else ["#pragma omp simd"]
-    sides = {name: f"{_SIDE}{k}" for k, name in enumerate(predicates) if _is_of_run(name, writers)}
-    before = " ".join(elements[0][0])
-    chosen = [f"const bool {side} = [&] {{ {before} return {name}; }}();" for name, side in sides.items()]
+    uniform = {name for writer in writers for name in writer.uniform}
+    holding = {name.text for name in by_condition.values()}
+    predicates = predicates_of([s for last in lasts for s in last.items], uniform, lines)
+    sides = {p: f"{_SIDE}{k}" for k, p in enumerate(predicates) if p in holding or _is_of_run(p, writers)}
+    chosen = list[str]()
+    for predicate, side in sides.items():
+        before = next(same for writer, (same, _) in zip(writers, elements, strict=True) if predicate in writer.uniform)
+        chosen.append(f"const bool {side} = [&] {{ {' '.join(before)} return {predicate}; }}();")
     known = ["{", *(f"const bool {name} = {side};" for name, side in sides.items())]
     texts = [["{", *first_lines, *known, *then, "}", "}"] for first_lines, then in elements]
     whole = [*chosen, *by_side(list(sides.values()), [*pragma, head, *place, *itertools.chain(*texts), "}"])]
@@ -161,7 +169,9 @@ def _masks_neighbours(writer: Writer, items: Sequence[Statement]) -> bool:
     """Whether statements that were written may read memory under a condition that differs from lane to lane, and leave
     elements out between two lanes: what another element of the run reads lies there."""
     conditions = [s for s in walk(items) if isinstance(s, Block) and s.condition.pieces]
-    inside = [s for c in conditions if writer.known(c.condition) is None for s in (*c.body, *c.otherwise)]
+    sides = set(writer.sides.values())
+    open_ = [c for c in conditions if writer.known(c.condition) is None and c.condition.name not in sides]
+    inside = [s for c in open_ for s in (*c.body, *c.otherwise)]
     pieces = [p for s in walk(inside) for c in codes_of(s) for p in c.parts()]
     cells = [p for p in pieces if isinstance(p, Cell) and p.array not in writer.scalars]
     places = [place_of(cell, writer.full) for cell in cells]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hlo_opt.codegen.lanes_sides import by_side, predicates_of
-from hlo_opt.codegen.tree import Let, Statement
-from hlo_opt.ops.code import Cell, Code, Name, code
+from hlo_opt.codegen.tree import Block, Let, Statement
+from hlo_opt.ops.code import Cell, Code, Name, code, of
 from hlo_opt.runtime.host.library import has_compiler
 from tests.host_text import run_on_host
 
@@ -20,14 +20,17 @@ def select(predicate: str, one: str, other: str) -> Statement:
 
 def test_which_predicates() -> None:
     """The same for all lanes, between values of lanes; at most two."""
-    assert predicates_of([select("p", "a", "b")], {"p"}) == ["p"]
-    assert predicates_of([select("p", "a", "b")], {"p", "a"}) == ["p"]
-    assert predicates_of([select("p", "a", "b")], {"p", "a", "b"}) == []
-    assert predicates_of([select("p", "a", "a")], {"p"}) == []
-    assert predicates_of([select("q", "a", "b")], {"p"}) == []
+    assert predicates_of([select("p", "a", "b")], {"p"}, 5) == ["p"]
+    assert predicates_of([select("p", "a", "b")], {"p", "a"}, 5) == ["p"]
+    assert predicates_of([select("p", "a", "b")], {"p", "a", "b"}, 5) == []
+    assert predicates_of([select("p", "a", "a")], {"p"}, 5) == []
+    assert predicates_of([select("q", "a", "b")], {"p"}, 5) == []
     read = Let("float", Name("r"), Code((Name("p"), " ? ", Cell(Name("in0"), code("0")), " : ", Name("b"))))
-    assert predicates_of([read], {"p", "b"}) == ["p"]
-    assert predicates_of([select(p, "a", "b") for p in "pqpr"], set("pqr")) == ["p", "q"]
+    assert predicates_of([select("p", "a", "b")], {"p"}, 400) == []  # too long
+    under = Block(of(Name("p")), [select("q", "a", "b")])
+    assert predicates_of([under], {"p", "q"}, 400) == ["p"]
+    assert predicates_of([read], {"p", "b"}, 5) == ["p"]
+    assert predicates_of([select(p, "a", "b") for p in "pqpr"], set("pqr"), 5) == ["p", "q"]
 
 
 def test_a_loop_for_each_side() -> None:
@@ -42,7 +45,6 @@ def test_a_loop_for_each_side() -> None:
         "}",
     ]
     assert by_side(["p", "q"], ["x"]).count("x") == 4
-    assert by_side(["p"], ["x"] * 400) == ["x"] * 400  # too long
 
 
 @compiled
@@ -104,3 +106,48 @@ def test_a_flag_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         found, text = run_on_host(body, x, y, np.array(flag), monkeypatch=monkeypatch)
         np.testing.assert_array_equal(found, x if flag else y)
         assert " = true;" in text
+
+
+@compiled
+@pytest.mark.parametrize("columns", [112, 113, 300])
+@pytest.mark.parametrize("padding", ["0_1x0_1", "1_1x1_1", "1_0x2_0"])
+def test_windows_at_edges(padding: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of a window that lie outside are the same for all lanes of a row; the columns that do are a few at its
+    ends, which parts of rows have by themselves."""
+    (top, bottom), (left, right) = (map(int, side.split("_")) for side in padding.split("x"))
+    high, wide = (20 + top + bottom - 3) // 2 + 1, (columns + left + right - 3) // 2 + 1
+    body = f"""larger {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] maximum(a, b)
+}}
+
+ENTRY e {{
+  x = f32[3,20,{columns}] parameter(0)
+  i = f32[] constant(-inf)
+  ROOT r = f32[3,{high},{wide}] reduce-window(x, i), window={{size=1x3x3 stride=1x2x2 pad=0_0x{padding}}}, to_apply=larger
+}}
+"""
+    x = np.random.default_rng(0).standard_normal((3, 20, columns)).astype(np.float32)
+    around = np.pad(x, ((0, 0), (top, bottom), (left, right)), constant_values=-np.inf)
+    tiles = np.lib.stride_tricks.sliding_window_view(around, (3, 3), (1, 2))[:, ::2, ::2]
+    found, _ = run_on_host(body, x, monkeypatch=monkeypatch)
+    np.testing.assert_array_equal(found, tiles.max((-1, -2)))
+
+
+@compiled
+@pytest.mark.parametrize("columns", [501, 64, 333])
+def test_every_second_row(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zeros between elements of both dimensions: a run of three, which rows without elements have alike."""
+    body = f"""ENTRY e {{
+  x = f32[30,{columns}] parameter(0)
+  z = f32[] constant(0.5)
+  ROOT r = f32[59,{3 * columns - 2}] pad(x, z), padding=0_0_1x0_0_2
+}}
+"""
+    x = np.random.default_rng(0).standard_normal((30, columns)).astype(np.float32)
+    expected = np.full((59, 3 * columns - 2), np.float32(0.5))
+    expected[::2, ::3] = x
+    found, text = run_on_host(body, x, monkeypatch=monkeypatch)
+    np.testing.assert_array_equal(found, expected)
+    assert " = true;" in text
