@@ -85,8 +85,7 @@ class Writer(ThreadText):
         """What those that are no indices have, by name."""
         self.sides: dict[tuple[Condition, ...], Name] = {}
         """Variables that tell whether conditions hold that are the same for all lanes."""
-        self.size, self.looping = 0, 0
-        """Statements of the whole, and loops around those at hand."""
+        self.size, self.looping = 0, 0  # statements of the whole, and loops around those at hand
         self.alike: set[str] = set()
         """Variables that are the same for all lanes, and change."""
         self.floats: set[str] = set()
@@ -103,6 +102,8 @@ class Writer(ThreadText):
         """Where variables are mentioned that lie in arrays of lanes."""
         self.reads: dict[str, Cell] = {}
         """Values that lanes have read from memory that nobody writes."""
+        self.copied: dict[Cell, str] = {}
+        """Where lanes read copies of elements."""
         self.apart = False
         """Whether statements run once, and no lane changes what another one reads."""
         self.changed: set[str] = set()
@@ -546,7 +547,7 @@ class Writer(ThreadText):
     def cell(self, array: Name, index: Code) -> str:
         if array in self.scalars:
             return self.name(array.text)
-        return f"{self.name(array.text)}[{self.text_plain(index)}]"
+        return self.copied.get(Cell(array, index)) or f"{self.name(array.text)}[{self.text_plain(index)}]"
 
     def statement(self, statement: Statement) -> Iterator[str]:
         """One statement. Index variables of loops in a lane's body are like those of the lane. What is changed under a

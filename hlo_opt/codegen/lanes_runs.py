@@ -12,6 +12,7 @@ from hlo_opt.codegen.lanes_folds import place_of, stride
 from hlo_opt.codegen.lanes_nodes import Stretch
 from hlo_opt.codegen.lanes_sides import by_side, predicates_of
 from hlo_opt.codegen.lanes_text import digits_in, has_conditions, variables_in
+from hlo_opt.codegen.lanes_turned import copies
 from hlo_opt.codegen.tree import Block, Let, Neighbours, Statement, codes_of, walk
 from hlo_opt.ir.index_map import (
     Condition,
@@ -102,7 +103,7 @@ def run_lines(
     Of reads of neighbours under conditions, GCC 12 and 13 make masked loads of several vectors at once, and mask all of
     them as they have to mask the first: lanes get 0 in place of what they should have read.
     """
-    elements, by_rows, masked = list[tuple[list[str], list[str]]](), False, 0
+    befores, by_rows, masked = list[list[str]](), False, 0
     writers, lasts, by_condition = list[Writer](), list[Stretch](), dict[tuple[Condition, ...], Name]()
     for number in range(run):
         writer = Writer(in_runs(values, run, number), lanes // run, constants)
@@ -116,13 +117,21 @@ def run_lines(
         if not isinstance(last, Stretch) or last.is_closed or not all(isinstance(n, str) for n in same):
             return None
         by_rows = writer.by_rows
-        elements.append(([n for n in same if isinstance(n, str)], list(writer.body(last))))
+        befores.append([n for n in same if isinstance(n, str)])
         writers.append(writer)
         lasts.append(last)
-        lines = sum(len(first) + len(then) for first, then in elements)
         masked += _masks_neighbours(writer, last.items)
-        if masked > 1 or lines > _LINES:
+        if masked > 1:
             return None
+    copied = list[str]()
+    if bounds is None and not rest:
+        copied, is_all = copies(writers, [last.items for last in lasts], lanes)
+        if is_all:
+            return copied
+    bodies = [list(writer.body(last)) for writer, last in zip(writers, lasts, strict=True)]
+    lines = sum(map(len, (*befores, *bodies)))
+    if lines > _LINES:
+        return None
     place = [f"const {WIDE} {INSIDE} = {FROM} / {run} + {LANE};"] * by_rows
     first, end = (0, f"hlo_live / {run}") if bounds is None else (bounds[0] // run, bounds[1] // run)
     head = f"for (int {LANE} = {first}; {LANE} < {end}; ++{LANE}) {{"
@@ -135,11 +144,12 @@ def run_lines(
     sides = {p: f"{_SIDE}{k}" for k, p in enumerate(predicates) if p in holding or _is_of_run(p, writers)}
     chosen = list[str]()
     for predicate, side in sides.items():
-        before = next(same for writer, (same, _) in zip(writers, elements, strict=True) if predicate in writer.uniform)
+        before = next(same for writer, same in zip(writers, befores, strict=True) if predicate in writer.uniform)
         chosen.append(f"const bool {side} = [&] {{ {' '.join(before)} return {predicate}; }}();")
     known = ["{", *(f"const bool {name} = {side};" for name, side in sides.items())]
-    texts = [["{", *first_lines, *known, *then, "}", "}"] for first_lines, then in elements]
-    whole = [*chosen, *by_side(list(sides.values()), [*pragma, head, *place, *itertools.chain(*texts), "}"])]
+    texts = [["{", *same, *known, *body, "}", "}"] for same, body in zip(befores, bodies, strict=True)]
+    loop = [*copied, *pragma, head, *place, *itertools.chain(*texts), "}"]
+    whole = [*chosen, *by_side(list(sides.values()), loop)]
     if not rest:
         return whole
     behind = [f"if (hlo_live % {run}) {{", f"const int {LANE} = hlo_live / {run};", *place]
