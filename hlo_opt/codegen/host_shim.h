@@ -38,6 +38,9 @@ template <int row, int run> __forceinline__ long long at_run(long long at) {
   return at - at % row + (inside < row ? inside : row);
 }
 
+// compilers make no vectors of a loop with this in it
+__forceinline__ void in_turn() { asm(""); }
+
 // for the type of an element that is no constant
 template <typename T> T own(T element);
 

@@ -13,7 +13,7 @@ from hlo_opt.codegen.lanes_ahead import lines_ahead
 from hlo_opt.codegen.lanes_apart import are_apart
 from hlo_opt.codegen.lanes_eights import LANES as EIGHT
 from hlo_opt.codegen.lanes_eights import Where, eight_lines
-from hlo_opt.codegen.lanes_folds import is_stream, loop_fills, sums_along
+from hlo_opt.codegen.lanes_folds import goes_in_turn, is_stream, loop_fills, sums_along
 from hlo_opt.codegen.lanes_halves import Halves, first_of, read_of, rounded_of
 from hlo_opt.codegen.lanes_nodes import Around, Node, Stretch, changes, cut, has_condition, names_of
 from hlo_opt.codegen.lanes_sides import MOST, SHORT, by_side, is_simple, left_of, predicates_of
@@ -98,12 +98,10 @@ class Writer(ThreadText):
         """Variables of which a statement has a copy for its lane."""
         self.in_index = False
         self.turns = 0
-        self.met: dict[str, list[Node]] = {}
-        """Where variables are mentioned that lie in arrays of lanes."""
-        self.reads: dict[str, Cell] = {}
-        """Values that lanes have read from memory that nobody writes."""
-        self.copied: dict[Cell, str] = {}
-        """Where lanes read copies of elements."""
+        self.met: dict[str, list[Node]] = {}  # where variables are mentioned that lie in arrays of lanes
+        self.reads: dict[str, Cell] = {}  # values that lanes have read from memory that nobody writes
+        self.copied: dict[Cell, str] = {}  # where lanes read copies of elements
+        self.in_turn = False
         self.apart = False
         """Whether statements run once, and no lane changes what another one reads."""
         self.changed: set[str] = set()
@@ -111,7 +109,8 @@ class Writer(ThreadText):
 
     def lines_of(self, items: Sequence[Statement]) -> list[str]:
         nodes = self.sequence(items)
-        if self.lanes >= _LONG:
+        self.in_turn = goes_in_turn([s for n in nodes if isinstance(n, Stretch) for s in n.items], self.full, LANES)
+        if self.lanes >= _LONG and not self.in_turn:
             self.homes.update(cut(nodes))
         self.spill(nodes)
         self.met.clear()
@@ -463,7 +462,8 @@ class Writer(ThreadText):
                 yield from self.looped(node, f"{_GOES} |= !({self.text(node.ends)});")
                 yield f"if (!{_GOES}) break;"
             elif node.items:
-                loop = [*([] if node.sums else ["#pragma omp simd"]), *self.looped(node)]
+                loop = [*([] if node.sums or self.in_turn else ["#pragma omp simd"]), *self.looped(node)]
+                loop[-1:-1] = ["hlo::in_turn();"] * self.in_turn
                 yield from by_side(predicates_of(node.items, self.uniform, len(loop)), loop)
 
     def looped(self, node: Stretch, *last: str) -> Iterator[str]:

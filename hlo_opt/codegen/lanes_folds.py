@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from hlo_opt.codegen.lanes_text import digits_in, variables_in
-from hlo_opt.codegen.tree import Assign, For, Let, Note, codes_of, walk
+from hlo_opt.codegen.tree import Assign, For, Let, Note, Statement, codes_of, walk
 from hlo_opt.ir.index_map import Constant, Expression, constant, substitute, variables_of
 from hlo_opt.ops.code import Cell, Code, Function, Name
 
 LEAST = 16
 """Terms of a sum that is worth it."""
+FAR, MANY = 16, 64
+"""Elements from lane to lane that are far, and how many mentions of those are many."""
 ROUNDS = 16
 """Rounds of a loop over rows that is worth a loop over lanes in each."""
 
@@ -101,3 +103,15 @@ def _are_rows(place: Expression, round_: str, lane_names: Collection[str], lanes
     beside = any(stride(place, lane) == 1 for lane in lane_names)
     along = stride(place, round_)
     return beside and along is not None and along >= lanes and terms([place], round_) >= ROUNDS
+
+
+def goes_in_turn(items: Sequence[Statement], values: Mapping[str, Expression], lane_names: Collection[str]) -> bool:
+    """Whether lanes go better one after another: they mention many elements that lie far apart from lane to lane, and
+    call no functions. A vector is put together of each, in code of which compilers make little in long time."""
+    every = list(walk(items))
+    if any(True for s in every for c in codes_of(s) for _ in c.functions()):
+        return False
+    cells = {p for s in every for c in codes_of(s) for p in c.parts() if isinstance(p, Cell)}
+    places = [substitute(p, values) for cell in cells if (p := place_of(cell, values)) is not None]
+    strides = [stride(place, lane) for place in places for lane in lane_names]
+    return sum(s is not None and abs(s) >= FAR for s in strides) >= MANY

@@ -34,6 +34,8 @@ FEWEST = 8
 """Runs of a chunk that is worth it."""
 _SIDE = "hlo_side"
 """A predicate that is the same for all lanes."""
+_DEEP = 3
+"""Conditions within each other of which compilers make slow vector code: runs then go one after another."""
 _LINES = 1500
 """Lines of all elements of a run, of which compilers make vector code in good time."""
 
@@ -97,12 +99,14 @@ def run_lines(
     rest: int = 0,
 ) -> list[str] | None:
     """The lines of a chunk, or of the lanes between `bounds`; None where the statements are not a single stretch for
-    every element, or more than one may read a neighbour of what another reads, both under conditions. `alike` are
-    further variables that are the same for all lanes; `rest` is how many elements of a row are no whole run.
+    every element, or more than one may read a neighbour of what another reads, both under conditions that do not go
+    deep. `alike` are further variables that are the same for all lanes; `rest` is how many elements of a row are no
+    whole run.
 
     Of reads of neighbours under conditions, GCC 12 and 13 make masked loads of several vectors at once, and mask all of
     them as they have to mask the first: lanes get 0 in place of what they should have read.
     """
+    deep = _depth(items) >= _DEEP
     befores, by_rows, masked = list[list[str]](), False, 0
     writers, lasts, by_condition = list[Writer](), list[Stretch](), dict[tuple[Condition, ...], Name]()
     for number in range(run):
@@ -121,7 +125,7 @@ def run_lines(
         writers.append(writer)
         lasts.append(last)
         masked += _masks_neighbours(writer, last.items)
-        if masked > 1:
+        if masked > 1 and not deep:
             return None
     copied = list[str]()
     if bounds is None and not rest:
@@ -137,7 +141,7 @@ def run_lines(
     head = f"for (int {LANE} = {first}; {LANE} < {end}; ++{LANE}) {{"
     if bounds is not None and has_conditions(items):
         head = f"for (int {LANE} = hlo::hidden({first}); {LANE} < {end}; ++{LANE}) {{"
-    pragma = [] if _copies_anywhere(items) else ["#pragma omp simd"]
+    pragma = [] if _copies_anywhere(items) or masked > 1 else ["#pragma omp simd"]
     uniform = {name for writer in writers for name in writer.uniform}
     holding = {name.text for name in by_condition.values()}
     predicates = predicates_of([s for last in lasts for s in last.items], uniform, lines)
@@ -148,7 +152,7 @@ def run_lines(
         chosen.append(f"const bool {side} = [&] {{ {' '.join(before)} return {predicate}; }}();")
     known = ["{", *(f"const bool {name} = {side};" for name, side in sides.items())]
     texts = [["{", *same, *known, *body, "}", "}"] for same, body in zip(befores, bodies, strict=True)]
-    loop = [*copied, *pragma, head, *place, *itertools.chain(*texts), "}"]
+    loop = [*copied, *pragma, head, *["hlo::in_turn();"] * (masked > 1), *place, *itertools.chain(*texts), "}"]
     whole = [*chosen, *by_side(list(sides.values()), loop)]
     if not rest:
         return whole
@@ -195,3 +199,9 @@ def _copies_anywhere(items: Sequence[Statement]) -> bool:
     every = list(walk(items))
     places = [k for k, s in enumerate(every) if isinstance(s, Let) and s.is_index and s.expression is None]
     return bool(places) and not any(True for s in every[places[-1] :] for c in codes_of(s) for _ in c.functions())
+
+
+def _depth(items: Sequence[Statement]) -> int:
+    """How many conditions stand within each other, at most."""
+    inner = ((bool(s.condition.pieces), [*s.body, *s.otherwise]) for s in items if isinstance(s, Block))
+    return max((is_one + _depth(body) for is_one, body in inner), default=0)
