@@ -213,7 +213,7 @@ class Writer(ThreadText):
     def by_side(self, block: Block) -> tuple[Condition, ...]:
         """The conditions on which a block gets loops for both sides, where these are no longer than is good. Inside of
         loops it stays around loops over lanes: what it leaves out is then left out as one."""
-        left = left_of(block.condition, self.full, self.uniform)
+        left = left_of(block.condition, self.full, self.uniform - self.alike)
         is_good = self.size <= SHORT and not self.looping and is_simple(block)
         return left if is_good and (left in self.sides or len(self.sides) < MOST) else ()
 

@@ -4,7 +4,7 @@ stands under a condition. With a loop for each side, only that side is read, and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from hlo_opt.codegen.tree import Assign, Block, Let, Note, Statement, walk
 from hlo_opt.ir.index_map import Condition, Expression, substitute, variables_of
@@ -18,7 +18,7 @@ SHORT = 150
 """Statements of a loop that has copies for conditions."""
 
 
-def predicates_of(items: Iterable[Statement], uniform: Collection[str], lines: int) -> list[str]:
+def predicates_of(items: Sequence[Statement], uniform: Collection[str], lines: int) -> list[str]:
     """The predicates, the same for all lanes, of a loop of so many lines: those under which statements stand, and as
     many as are worth it of those that choose between values of which one at least differs from lane to lane; `uniform`
     are the variables that are the same."""

@@ -114,9 +114,11 @@ def _result(
                 targets.append((item.target.pieces[0], of_run))
             elif not (isinstance(item, Let) and item.is_index):
                 return None
-        if len(targets) != 1 or targets[0][1] is None:
+        if len(targets) != 1:
             return None
         cell, of_run = targets[0]
+        if of_run is None:
+            return None
         place = _place(cell, writer)
         if place is None or place[0].step != len(writers) or cell.array in writer.scalars:
             return None
