@@ -38,6 +38,39 @@ template <int row, int run> __forceinline__ long long at_run(long long at) {
   return at - at % row + (inside < row ? inside : row);
 }
 
+// compilers make no vectors of a loop with this in it
+__forceinline__ void in_turn() { asm(""); }
+
+// for the type of an element that is no constant
+template <typename T> T own(T element);
+
+// runs of elements, the last one first: to[r * run + k] = from[k - r * run]
+template <int run, typename T> __forceinline__ void turned(T* to, const T* from, long long runs) {
+  constexpr int size = run * sizeof(T), together = 16 / size;
+  long long at = 0;
+#ifndef __clang__
+  if (together > 1 && runs) {
+    typedef unsigned char Bytes __attribute__((vector_size(16)));
+    Bytes order = {};
+    for (int k = 0; k < together * size; ++k) order[k] = (together - 1 - k / size) * size + k % size;
+    memcpy(to, from, size);
+    // behind the runs of a vector lies one before them; behind those that are written, one that is written later
+    for (at = 1; at + together < runs; at += together) {
+      Bytes bytes;
+      memcpy(&bytes, from - (at + together - 1) * run, 16);
+      bytes = __builtin_shuffle(bytes, order);
+      memcpy(to + at * run, &bytes, 16);
+    }
+  }
+#endif
+  for (; at < runs; ++at) memcpy(to + at * run, from - at * run, size);
+}
+
+template <int run, typename To, typename From> __forceinline__ void turned(To* to, const From* from, long long runs) {
+  for (long long at = 0; at < runs; ++at)
+    for (int k = 0; k < run; ++k) to[at * run + k] = from[k - at * run];
+}
+
 // blocks that count themselves: on several processors, where a launch is spread over them
 static inline unsigned int arrive(unsigned int* count, unsigned int one) {
   return __atomic_fetch_add(count, one, __ATOMIC_ACQ_REL);

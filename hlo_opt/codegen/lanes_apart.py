@@ -42,7 +42,7 @@ def are_apart(
 def _is_apart(places: Sequence[tuple[Expression, int]], lane: str) -> bool:
     """Whether the elements at these places (a place and the number of elements from there on) differ between
     lanes."""
-    places_read = [(_Place.of(place, lane), width) for place, width in places]
+    places_read = [(Place.of(place, lane), width) for place, width in places]
     first, _ = places_read[0]
     ends = list[int]()
     for place, width in places_read:
@@ -53,7 +53,7 @@ def _is_apart(places: Sequence[tuple[Expression, int]], lane: str) -> bool:
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """A sum of what is the same for all lanes, of `step` for every lane, and of a number."""
 
     rest: Mapping[Expression, int]
@@ -61,7 +61,7 @@ class _Place:
     offset: int
 
     @classmethod
-    def of(cls, place: Expression, lane: str) -> _Place | None:
+    def of(cls, place: Expression, lane: str) -> Place | None:
         """None where the lane is in a digit."""
         rest, step, offset, todo = Counter[Expression](), 0, 0, [place]
         while todo:

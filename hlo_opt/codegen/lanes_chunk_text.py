@@ -13,9 +13,10 @@ from hlo_opt.codegen.lanes_ahead import lines_ahead
 from hlo_opt.codegen.lanes_apart import are_apart
 from hlo_opt.codegen.lanes_eights import LANES as EIGHT
 from hlo_opt.codegen.lanes_eights import Where, eight_lines
-from hlo_opt.codegen.lanes_folds import place_of, row_read, stride, sums_along, terms
+from hlo_opt.codegen.lanes_folds import goes_in_turn, is_stream, loop_fills, row_read, sums_along
 from hlo_opt.codegen.lanes_halves import Halves, first_of, read_of, rounded_of
 from hlo_opt.codegen.lanes_nodes import Around, Node, Stretch, changes, cut, has_condition, names_of
+from hlo_opt.codegen.lanes_sides import MOST, SHORT, by_side, is_simple, left_of, predicates_of
 from hlo_opt.codegen.lanes_text import WIDER, ThreadText, has_conditions
 from hlo_opt.codegen.lanes_turns import FUNCTIONS, Turns
 from hlo_opt.codegen.statements import BLOCK
@@ -51,8 +52,6 @@ _LONG = 64
 _APART = 32
 """More elements of arrays of lanes: elements of a lane that lie a power of two apart get in each other's way in the
 first cache."""
-_ROUNDS = 16
-"""Rounds of a loop over rows that is worth a loop over lanes in each."""
 _NARROW = 1 << 31
 _GOES = "hlo_goes"
 """Whether some lane needs another round."""
@@ -82,6 +81,11 @@ class Writer(ThreadText):
         self.wide: set[str] = set(values) - {BLOCK.text}
         """Index variables that differ from lane to lane."""
         self.uniform: set[str] = {BLOCK.text, CHUNK, ROW}
+        self.declared_once: dict[str, Code] = {}
+        """What those that are no indices have, by name."""
+        self.sides: dict[tuple[Condition, ...], Name] = {}
+        """Variables that tell whether conditions hold that are the same for all lanes."""
+        self.size, self.looping = 0, 0  # statements of the whole, and loops around those at hand
         self.alike: set[str] = set()
         """Variables that are the same for all lanes, and change."""
         self.floats: set[str] = set()
@@ -94,10 +98,10 @@ class Writer(ThreadText):
         """Variables of which a statement has a copy for its lane."""
         self.in_index = False
         self.turns = 0
-        self.met: dict[str, list[Node]] = {}
-        """Where variables are mentioned that lie in arrays of lanes."""
-        self.reads: dict[str, Cell] = {}
-        """Values that lanes have read from memory that nobody writes."""
+        self.met: dict[str, list[Node]] = {}  # where variables are mentioned that lie in arrays of lanes
+        self.reads: dict[str, Cell] = {}  # values that lanes have read from memory that nobody writes
+        self.copied: dict[Cell, str] = {}  # where lanes read copies of elements
+        self.in_turn = False
         self.apart = False
         """Whether statements run once, and no lane changes what another one reads."""
         self.changed: set[str] = set()
@@ -105,7 +109,8 @@ class Writer(ThreadText):
 
     def lines_of(self, items: Sequence[Statement]) -> list[str]:
         nodes = self.sequence(items)
-        if self.lanes >= _LONG:
+        self.in_turn = goes_in_turn([s for n in nodes if isinstance(n, Stretch) for s in n.items], self.full, LANES)
+        if self.lanes >= _LONG and not self.in_turn:
             self.homes.update(cut(nodes, lambda item: row_read(item, self.full, LANE, self.constants)))
         self.spill(nodes)
         self.met.clear()
@@ -119,6 +124,7 @@ class Writer(ThreadText):
 
     def sequence(self, items: Sequence[Statement]) -> list[Node]:
         nodes: list[Node] = [Stretch()]
+        self.size = self.size or sum(1 for _ in walk(items))
         for item in items:
             self.item(item, nodes)
         return nodes
@@ -150,6 +156,9 @@ class Writer(ThreadText):
             case Block(condition, body, otherwise) if (known := self.known(condition)) is not None:
                 for inner in body if known else otherwise:
                     self.item(inner, nodes)
+            case Block(_, body, otherwise) if left := self.by_side(item):
+                which = of(self.side_of(left, nodes))
+                self.stretch_of(nodes).items.append(Block(which, body, otherwise))
             case Block(condition, body, otherwise) if self.is_same(condition):
                 nodes.append(Around(f"if ({self.text(condition)})", self.sequence(body), True))
                 if otherwise:
@@ -157,7 +166,9 @@ class Writer(ThreadText):
             case Walk():
                 self.item(walked(item), nodes)
             case For(name=None, carries=True):
+                self.looping += 1
                 nodes.append(Around("for (;;)", self.sequence(item.body), is_loop=True))
+                self.looping -= 1
             case Break(condition) if self.is_same(condition):
                 nodes.append(f"if ({self.text(condition)}) break;")
             case Break(condition, stays=True):
@@ -199,6 +210,23 @@ class Writer(ThreadText):
             return False
         return True if conditions and all(c.always for c in conditions) else None
 
+    def by_side(self, block: Block) -> tuple[Condition, ...]:
+        """The conditions on which a block gets loops for both sides, where these are no longer than is good. Inside of
+        loops it stays around loops over lanes: what it leaves out is then left out as one."""
+        left = left_of(block.condition, self.full, self.uniform - self.alike)
+        is_good = self.size <= SHORT and not self.looping and is_simple(block)
+        return left if is_good and (left in self.sides or len(self.sides) < MOST) else ()
+
+    def side_of(self, conditions: tuple[Condition, ...], nodes: list[Node]) -> Name:
+        """The variable that tells whether conditions hold, which are the same for all lanes."""
+        name = self.sides.setdefault(conditions, Name(f"hlo_holds{len(self.sides)}"))
+        if name.text not in self.uniform:
+            texts = [(c, self.index_text(c.expression)) for c in conditions]
+            holds = " && ".join(f"{c.low} <= {text} && {text} <= {c.high}" for c, text in texts)
+            self.same(nodes, f"const bool {name.text} = {holds};")
+            self.uniform.add(name.text)
+        return name
+
     def assign_alike(self, name: str, value: Code, nodes: list[Node]) -> None:
         """A variable that is the same for all lanes takes a new value, once what stands before has read the old one."""
         if not self.is_same(value):
@@ -224,6 +252,7 @@ class Writer(ThreadText):
         if item.constant and self.is_same(item.value):
             self.same(nodes, f"const {item.kind} {name} = {self.text(item.value)};")
             self.uniform.add(name)
+            self.declared_once[name] = item.value
             self.floats |= {name} if item.kind == "float" else set()
             return
         if self.lanes >= LEAST:
@@ -342,7 +371,7 @@ class Writer(ThreadText):
         read and write memory. Or where all it does is to fill arrays: each lane by itself would go through all of
         memory, as it would where each round reads another row."""
         assert loop.name is not None
-        apart = _only_fills(loop) or self.is_stream(loop)
+        apart = loop_fills(loop) or is_stream(loop, self.full, LANES, self.lanes)
         if not (loop.carries or apart) and not any(isinstance(s, Block) and s.condition for s in walk(loop.body)):
             return False
         name = loop.name.text
@@ -353,7 +382,9 @@ class Writer(ThreadText):
             return False
         saved = [dict(self.full), set(self.wide), set(self.uniform), dict(self.types), dict(self.homes)]
         self.uniform.add(name)
+        self.looping += 1
         inside = self.sequence(loop.body)
+        self.looping -= 1
         if loop.carries or apart or has_condition(inside):
             head = f"{head}{self.text(loop.test)}; {self.text(loop.step)})"
             if loop.carries and not self.by_rows:
@@ -364,23 +395,6 @@ class Writer(ThreadText):
             return True
         self.full, self.wide, self.uniform, self.types, self.homes = saved  # type: ignore[assignment]  # as they were
         return False
-
-    def is_stream(self, loop: For) -> bool:
-        """Whether each round reads elements that lanes have beside each other, and the next one those of another
-        row."""
-        assert loop.name is not None
-        if not all(isinstance(s, Let | Assign | Note) for s in loop.body):
-            return False
-        known = dict(self.full)
-        for item in loop.body:
-            if isinstance(item, Let) and item.is_index and item.constant and item.expression is not None:
-                known[item.name.text] = substitute(item.expression, known)
-        cells = (p for s in loop.body for c in codes_of(s) for p in c.parts() if isinstance(p, Cell))
-        return any(
-            rows_of(substitute(place, known), loop.name.text, self.lanes)
-            for place in (place_of(cell, known) for cell in cells)
-            if place is not None
-        )
 
     def spill(self, nodes: Sequence[Node]) -> None:
         """Give an array to each variable that another stretch than its own mentions."""
@@ -442,22 +456,25 @@ class Writer(ThreadText):
                 yield f"for (int {LANE} = {self.first}; {LANE} < {self.end}; {LANE} += {EIGHT}) {{"
                 yield from lines
                 yield "}"
-            elif node.items or node.ends is not None:
-                if node.ends is not None:
-                    yield f"int {_GOES} = 0;"
-                    yield f"#pragma omp simd reduction(| : {_GOES})"
-                elif not node.sums:
-                    yield "#pragma omp simd"
-                first = f"hlo::hidden({self.first})" if self.is_known and has_conditions(node.items) else self.first
-                yield f"for (int {LANE} = {first}; {LANE} < {self.end}; ++{LANE}) {{"
-                if self.by_rows:
-                    yield f"const {WIDE} {INSIDE} = {FROM} + {LANE};"
-                yield from self.body(node)
-                if node.ends is not None:
-                    yield f"{_GOES} |= !({self.text(node.ends)});"
-                yield "}"
-                if node.ends is not None:
-                    yield f"if (!{_GOES}) break;"
+            elif node.ends is not None:
+                yield f"int {_GOES} = 0;"
+                yield f"#pragma omp simd reduction(| : {_GOES})"
+                yield from self.looped(node, f"{_GOES} |= !({self.text(node.ends)});")
+                yield f"if (!{_GOES}) break;"
+            elif node.items:
+                loop = [*([] if node.sums or self.in_turn else ["#pragma omp simd"]), *self.looped(node)]
+                loop[-1:-1] = ["hlo::in_turn();"] * self.in_turn
+                yield from by_side(predicates_of(node.items, self.uniform, len(loop)), loop)
+
+    def looped(self, node: Stretch, *last: str) -> Iterator[str]:
+        """The loop over lanes, with what each of them does last."""
+        first = f"hlo::hidden({self.first})" if self.is_known and has_conditions(node.items) else self.first
+        yield f"for (int {LANE} = {first}; {LANE} < {self.end}; ++{LANE}) {{"
+        if self.by_rows:
+            yield f"const {WIDE} {INSIDE} = {FROM} + {LANE};"
+        yield from self.body(node)
+        yield from last
+        yield "}"
 
     def eights(self, node: Stretch, direct: Mapping[Halves, Stretch] | None = None) -> list[str] | None:
         """A stretch as vectors of eight lanes, where it rounds to f16; the arrays of lanes have room for a whole last
@@ -530,7 +547,7 @@ class Writer(ThreadText):
     def cell(self, array: Name, index: Code) -> str:
         if array in self.scalars:
             return self.name(array.text)
-        return f"{self.name(array.text)}[{self.text_plain(index)}]"
+        return self.copied.get(Cell(array, index)) or f"{self.name(array.text)}[{self.text_plain(index)}]"
 
     def statement(self, statement: Statement) -> Iterator[str]:
         """One statement. Index variables of loops in a lane's body are like those of the lane. What is changed under a
@@ -573,20 +590,6 @@ class Writer(ThreadText):
         if let.is_index and let.kind == "int":
             return f"const {WIDE} {name} = {self.text_plain(let.value)};" if let.constant else super().let(let)
         return f"{'const ' * let.constant}{let.kind} {self.name(name)} = {self.text(let.value)};"
-
-
-def rows_of(place: Expression, round_: str, lanes: int) -> bool:
-    """Whether a place moves by one from lane to lane, and from round to round by all lanes at least; many rounds."""
-    beside = any(stride(place, lane) == 1 for lane in LANES)
-    along = stride(place, round_)
-    return beside and along is not None and along >= lanes and terms([place], round_) >= _ROUNDS
-
-
-def _only_fills(loop: For) -> bool:
-    """Whether rounds of a loop only write elements, and keep nothing."""
-    inside = list(walk(loop.body))
-    kept = any(not isinstance(s, Let | Assign | Note) or (isinstance(s, Let) and not s.constant) for s in inside)
-    return not kept and all(s.target.name is None for s in inside if isinstance(s, Assign))
 
 
 def _is_narrow(value: Expression) -> bool:

@@ -3,15 +3,19 @@ would gather from one row per lane; a vector of terms reads a single row), and w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 
 from hlo_opt.codegen.lanes_text import digits_in, variables_in
-from hlo_opt.codegen.tree import Assign, For, Let, Statement, codes_of
+from hlo_opt.codegen.tree import Assign, For, Let, Note, Statement, codes_of, walk
 from hlo_opt.ir.index_map import Constant, Expression, constant, substitute, variables_of
 from hlo_opt.ops.code import Cell, Code, Function, Name
 
 LEAST = 16
 """The fewest terms for which it pays."""
+FAR, MANY = 16, 64
+"""Elements from lane to lane that are far, and how many mentions of those are many."""
+ROUNDS = 16
+"""Rounds of a loop over rows that is worth a loop over lanes in each."""
 
 
 def sums_along(loop: For, values: Mapping[str, Expression], lane: str, lanes: int) -> list[Name]:
@@ -85,3 +89,44 @@ def place_of(element: Cell, known: Mapping[str, Expression]) -> Expression | Non
     """The place of an element as an expression, where it is known; `known` are those of index variables."""
     index = element.index
     return index.place if index.name is None or index.place is not None else known.get(index.name.text)
+
+
+def loop_fills(loop: For) -> bool:
+    """Whether rounds of a loop only write elements, and keep nothing."""
+    inside = list(walk(loop.body))
+    kept = any(not isinstance(s, Let | Assign | Note) or (isinstance(s, Let) and not s.constant) for s in inside)
+    return not kept and all(s.target.name is None for s in inside if isinstance(s, Assign))
+
+
+def is_stream(loop: For, values: Mapping[str, Expression], lane_names: Collection[str], lanes: int) -> bool:
+    """Whether each round reads elements that lanes have beside each other, and the next one those of another row.
+    `values` are what index variables stand for; one of `lane_names` is the place of each of so many lanes."""
+    assert loop.name is not None
+    if not all(isinstance(s, Let | Assign | Note) for s in loop.body):
+        return False
+    known = dict(values)
+    for item in loop.body:
+        if isinstance(item, Let) and item.is_index and item.constant and item.expression is not None:
+            known[item.name.text] = substitute(item.expression, known)
+    cells = (p for s in loop.body for c in codes_of(s) for p in c.parts() if isinstance(p, Cell))
+    places = [substitute(p, known) for cell in cells if (p := place_of(cell, known)) is not None]
+    return any(_are_rows(place, loop.name.text, lane_names, lanes) for place in places)
+
+
+def _are_rows(place: Expression, round_: str, lane_names: Collection[str], lanes: int) -> bool:
+    """Whether a place moves by one from lane to lane, and from round to round by all lanes at least; many rounds."""
+    beside = any(stride(place, lane) == 1 for lane in lane_names)
+    along = stride(place, round_)
+    return beside and along is not None and along >= lanes and terms([place], round_) >= ROUNDS
+
+
+def goes_in_turn(items: Sequence[Statement], values: Mapping[str, Expression], lane_names: Collection[str]) -> bool:
+    """Whether lanes go better one after another: they mention many elements that lie far apart from lane to lane, and
+    call no functions. A vector is put together of each, in code of which compilers make little in long time."""
+    every = list(walk(items))
+    if any(True for s in every for c in codes_of(s) for _ in c.functions()):
+        return False
+    cells = {p for s in every for c in codes_of(s) for p in c.parts() if isinstance(p, Cell)}
+    places = [substitute(p, values) for cell in cells if (p := place_of(cell, values)) is not None]
+    strides = [stride(place, lane) for place in places for lane in lane_names]
+    return sum(s is not None and abs(s) >= FAR for s in strides) >= MANY

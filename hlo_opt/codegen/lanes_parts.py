@@ -8,8 +8,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
+from hlo_opt.codegen.lanes_folds import stride
 from hlo_opt.codegen.tree import Block, Let, Statement, walk
-from hlo_opt.ir.index_map import Expression, Variable, add, constant, substitute
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, substitute, variables_of
 
 SHORTEST = 48
 """Lanes of a row that is worth parts."""
@@ -32,9 +33,13 @@ def parts_of_row(
             known[item.name.text] = substitute(item.expression, known)
         elif isinstance(item, Block) and item.condition:
             for condition in item.condition.says:
-                first = _first(substitute(condition.expression, known), place, row)
-                if first is not None:
-                    cuts |= {condition.low - first, condition.high + 1 - first}
+                expression = substitute(condition.expression, known)
+                step = stride(expression, place) if variables_of(expression) == {place} else None
+                if step is not None and step > 0:
+                    cuts |= {
+                        -(-(condition.low - expression.low) // step),
+                        (condition.high - expression.low) // step + 1,
+                    }
     ends = sorted(cut for cut in cuts if 0 <= cut <= row)
     parts = list(itertools.pairwise(ends))
     longest = max(high - low for low, high in parts)
@@ -46,9 +51,3 @@ def within(values: Mapping[str, Expression], place: str, low: int, high: int) ->
     """Values where the place is at least `low` and less than `high`."""
     narrow = {place: add(Variable(low, high - 1, place), constant(0))}
     return {name: substitute(value, narrow) for name, value in values.items()}
-
-
-def _first(expression: Expression, place: str, row: int) -> int | None:
-    """What an expression is at the first place, where it grows by one from place to place; None for others."""
-    offset = expression.low
-    return offset if expression == add(Variable(0, row - 1, place), constant(offset)) else None

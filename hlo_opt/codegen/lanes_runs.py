@@ -10,9 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 from hlo_opt.codegen.lanes_chunk_text import FROM, INSIDE, LANE, LANES, WIDE, UnknownError, Writer
 from hlo_opt.codegen.lanes_folds import place_of, stride
 from hlo_opt.codegen.lanes_nodes import Stretch
+from hlo_opt.codegen.lanes_sides import by_side, predicates_of
 from hlo_opt.codegen.lanes_text import digits_in, has_conditions, variables_in
+from hlo_opt.codegen.lanes_turned import copies
 from hlo_opt.codegen.tree import Block, Let, Neighbours, Statement, codes_of, walk
 from hlo_opt.ir.index_map import (
+    Condition,
     Expression,
     Quotient,
     Remainder,
@@ -29,6 +32,10 @@ MOST = 8
 """Elements of the longest run."""
 FEWEST = 8
 """Runs of a chunk that is worth it."""
+_SIDE = "hlo_side"
+"""A predicate that is the same for all lanes."""
+_DEEP = 3
+"""Conditions within each other of which compilers make slow vector code: runs then go one after another."""
 _LINES = 1500
 """Lines of all elements of a run, of which compilers make vector code in good time."""
 
@@ -92,16 +99,20 @@ def run_lines(
     rest: int = 0,
 ) -> list[str] | None:
     """The lines of a chunk, or of the lanes between `bounds`; None where the statements are not a single stretch for
-    every element, or more than one may read a neighbour of what another reads, both under conditions. `alike` are
-    further variables that are the same for all lanes; `rest` is how many elements of a row are no whole run.
+    every element, or more than one may read a neighbour of what another reads, both under conditions that do not go
+    deep. `alike` are further variables that are the same for all lanes; `rest` is how many elements of a row are no
+    whole run.
 
     Of reads of neighbours under conditions, GCC 12 and 13 make masked loads of several vectors at once, and mask all of
     them as they have to mask the first: lanes get 0 in place of what they should have read.
     """
-    elements, by_rows, masked = list[list[str]](), False, 0
+    deep = _depth(items) >= _DEEP
+    befores, by_rows, masked = list[list[str]](), False, 0
+    writers, lasts, by_condition = list[Writer](), list[Stretch](), dict[tuple[Condition, ...], Name]()
     for number in range(run):
         writer = Writer(in_runs(values, run, number), lanes // run, constants)
         writer.uniform |= set(alike)
+        writer.sides, writer.size = by_condition, run * sum(1 for _ in walk(items))
         try:
             nodes = [n for n in writer.sequence(items) if not isinstance(n, Stretch) or n.items]
         except UnknownError:
@@ -110,30 +121,71 @@ def run_lines(
         if not isinstance(last, Stretch) or last.is_closed or not all(isinstance(n, str) for n in same):
             return None
         by_rows = writer.by_rows
-        elements.append(["{", *(n for n in same if isinstance(n, str)), *writer.body(last), "}"])
+        befores.append([n for n in same if isinstance(n, str)])
+        writers.append(writer)
+        lasts.append(last)
         masked += _masks_neighbours(writer, last.items)
-        if masked > 1 or sum(map(len, elements)) > _LINES:
+        if masked > 1 and not deep:
             return None
+    copied = list[str]()
+    if bounds is None and not rest:
+        copied, is_all = copies(writers, [last.items for last in lasts], lanes)
+        if is_all:
+            return copied
+    bodies = [list(writer.body(last)) for writer, last in zip(writers, lasts, strict=True)]
+    lines = sum(map(len, (*befores, *bodies)))
+    if lines > _LINES:
+        return None
     place = [f"const {WIDE} {INSIDE} = {FROM} / {run} + {LANE};"] * by_rows
     first, end = (0, f"hlo_live / {run}") if bounds is None else (bounds[0] // run, bounds[1] // run)
     head = f"for (int {LANE} = {first}; {LANE} < {end}; ++{LANE}) {{"
     if bounds is not None and has_conditions(items):
         head = f"for (int {LANE} = hlo::hidden({first}); {LANE} < {end}; ++{LANE}) {{"
-    pragma = [] if _copies_anywhere(items) else ["#pragma omp simd"]
-    whole = [*pragma, head, *place, *itertools.chain(*elements), "}"]
+    pragma = [] if _copies_anywhere(items) or masked > 1 else ["#pragma omp simd"]
+    uniform = {name for writer in writers for name in writer.uniform}
+    holding = {name.text for name in by_condition.values()}
+    predicates = predicates_of([s for last in lasts for s in last.items], uniform, lines)
+    sides = {p: f"{_SIDE}{k}" for k, p in enumerate(predicates) if p in holding or _is_of_run(p, writers)}
+    chosen = list[str]()
+    for predicate, side in sides.items():
+        before = next(same for writer, same in zip(writers, befores, strict=True) if predicate in writer.uniform)
+        chosen.append(f"const bool {side} = [&] {{ {' '.join(before)} return {predicate}; }}();")
+    known = ["{", *(f"const bool {name} = {side};" for name, side in sides.items())]
+    texts = [["{", *same, *known, *body, "}", "}"] for same, body in zip(befores, bodies, strict=True)]
+    loop = [*copied, *pragma, head, *["hlo::in_turn();"] * (masked > 1), *place, *itertools.chain(*texts), "}"]
+    whole = [*chosen, *by_side(list(sides.values()), loop)]
     if not rest:
         return whole
     behind = [f"if (hlo_live % {run}) {{", f"const int {LANE} = hlo_live / {run};", *place]
     for number in range(rest):
-        behind += [f"if (hlo_live % {run} > {number})", *elements[number]]
+        behind += [f"if (hlo_live % {run} > {number})", *texts[number]]
     return [*whole, *behind, "}"]
+
+
+def _is_of_run(name: str, writers: Sequence[Writer]) -> bool:
+    """Whether a variable that is the same for all lanes is also the same for all elements of a run, for each of which
+    there is a writer."""
+    first, *others = writers
+    if any(writer.full.get(name) != first.full.get(name) for writer in others):
+        return False
+    if name in first.alike or name not in first.declared_once:
+        return name in first.full or name in first.constants
+    for piece in first.declared_once[name].pieces:
+        names = [piece] if isinstance(piece, Name) else []
+        if isinstance(piece, Cell):
+            names = [piece.array, *(() if piece.array in first.scalars else piece.index.names())]
+        if not all(_is_of_run(inner.text, writers) for inner in names):
+            return False
+    return True
 
 
 def _masks_neighbours(writer: Writer, items: Sequence[Statement]) -> bool:
     """Whether statements that were written may read memory under a condition that differs from lane to lane, and leave
     elements out between two lanes: what another element of the run reads lies there."""
     conditions = [s for s in walk(items) if isinstance(s, Block) and s.condition.pieces]
-    inside = [s for c in conditions if writer.known(c.condition) is None for s in (*c.body, *c.otherwise)]
+    sides = set(writer.sides.values())
+    open_ = [c for c in conditions if writer.known(c.condition) is None and c.condition.name not in sides]
+    inside = [s for c in open_ for s in (*c.body, *c.otherwise)]
     pieces = [p for s in walk(inside) for c in codes_of(s) for p in c.parts()]
     cells = [p for p in pieces if isinstance(p, Cell) and p.array not in writer.scalars]
     places = [place_of(cell, writer.full) for cell in cells]
@@ -147,3 +199,9 @@ def _copies_anywhere(items: Sequence[Statement]) -> bool:
     every = list(walk(items))
     places = [k for k, s in enumerate(every) if isinstance(s, Let) and s.is_index and s.expression is None]
     return bool(places) and not any(True for s in every[places[-1] :] for c in codes_of(s) for _ in c.functions())
+
+
+def _depth(items: Sequence[Statement]) -> int:
+    """How many conditions stand within each other, at most."""
+    inner = ((bool(s.condition.pieces), [*s.body, *s.otherwise]) for s in items if isinstance(s, Block))
+    return max((is_one + _depth(body) for is_one, body in inner), default=0)

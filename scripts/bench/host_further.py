@@ -189,6 +189,48 @@ def segment_softmax(x: Array, segments: Array) -> Array:
     return e / jax.ops.segment_sum(e, segments, 1000)[segments]
 
 
+def decayed_sums(x: Array) -> Array:
+    """All sums of a recurrence, by a scan in parallel."""
+
+    def combine(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+        return a[0] * b[0], a[1] * b[0] + b[1]
+
+    return lax.associative_scan(combine, (jnp.full_like(x, 0.9), 0.1 * x), axis=0)[1]
+
+
+def overlaps(a: Array, b: Array) -> Array:
+    """Of all pairs of boxes, as parts of what both cover."""
+    low, high = jnp.maximum(a[:, None, :2], b[None, :, :2]), jnp.minimum(a[:, None, 2:], b[None, :, 2:])
+    both = jnp.maximum(high - low, 0).prod(-1)
+    areas = ((x[:, 2] - x[:, 0]) * (x[:, 3] - x[:, 1]) for x in (a, b))
+    return both / (next(areas)[:, None] + next(areas)[None] - both + 1e-6)
+
+
+def dates(days: Array) -> tuple[Array, Array, Array]:
+    """Year, month and day of days since 1970 (H. Hinnant, "chrono-Compatible Low-Level Date Algorithms")."""
+    era = (days + 719468) // 146097
+    day = days + 719468 - era * 146097
+    year = (day - day // 1460 + day // 36524 - day // 146096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    month = (5 * day + 2) // 153
+    return (
+        year + era * 400 + (month >= 10),
+        jnp.where(month < 10, month + 3, month - 9),
+        day - (153 * month + 2) // 5 + 1,
+    )
+
+
+def distances(a: Array, b: Array) -> Array:
+    """Of places on a sphere."""
+    half = jnp.sin((b - a) / 2) ** 2
+    return 2 * jnp.arcsin(jnp.sqrt(jnp.clip(half[:, 0] + jnp.cos(a[:, 0]) * jnp.cos(b[:, 0]) * half[:, 1], 0, 1)))
+
+
+def bits_packed(x: Array) -> Array:
+    """Eight to a byte."""
+    return (x.reshape(-1, 8).astype(jnp.uint8) << jnp.arange(8, dtype=jnp.uint8)).sum(-1, dtype=jnp.uint8)
+
+
 FURTHER = [
     Case("add_tiny", lambda x, y: x + y, (f32(3, 5), f32(5))),
     Case("softmax_tiny", lambda x: jax.nn.softmax(x, -1), (f32(4, 10),)),
@@ -268,6 +310,13 @@ FURTHER = [
     Case("masked_mean", masked_mean, (f32(64, 100, 48), f32(64, 100, low=0, high=1))),
     Case("outer_products", outer_products, (f32(200, 48), f32(200, 64))),
     Case("augmented_u8", augmented, (u8(16, 96, 96, 3), of("bool", 16), f32(16), f32(16))),
+    Case("turned_u8", lambda x: x[:, :, ::-1], (u8(16, 96, 96, 3),)),
+    Case("quarter_turn_u8", lambda x: jnp.rot90(x, 1, (1, 2)), (u8(4, 128, 128, 3),)),
+    Case("decayed_sums", decayed_sums, (f32(1024, 64),)),
+    Case("overlaps", overlaps, (f32(400, 4), f32(300, 4))),
+    Case("dates", dates, (s32(200_000, low=-100_000, high=100_000),)),
+    Case("distances_f64", distances, (f64(20_000, 2), f64(20_000, 2)), x64=True),
+    Case("bits_packed", bits_packed, (of("bool", 1 << 19),)),
     Case("segment_softmax", segment_softmax, (f32(30_000), s32(30_000, high=1000))),
     Case("large_sum", jnp.sum, (f32(1 << 24),)),
     Case("large_sort", jnp.sort, (s32(1 << 20, high=1 << 30),)),

@@ -26,6 +26,7 @@ def asked(expression: Expression, low: int, high: int) -> Statement:
         "the first ones": ([asked(INSIDE, 0, 2)], [(0, 3), (3, LANES)]),
         "both ends": ([asked(INSIDE, 3, 96)], [(0, 3), (3, 97), (97, LANES)]),
         "moved": ([asked(add(INSIDE, constant(-10)), 0, 79)], [(0, 10), (10, 90), (90, LANES)]),
+        "steps of two": ([asked(add(multiply(INSIDE, 2), constant(-3)), 0, 190)], [(0, 2), (2, 97), (97, LANES)]),
         "the row": ([asked(ROW, 0, 2)], [(0, LANES)]),
         "a digit": ([asked(modulo(INSIDE, 3), 0, 0)], [(0, LANES)]),
         "row and place": ([asked(add(multiply(ROW, 2), INSIDE), 0, 7)], [(0, LANES)]),

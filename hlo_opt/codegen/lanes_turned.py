@@ -1,0 +1,128 @@
+"""Runs that lie the other way round in memory: an image of three colours that is turned around. Compilers read these
+element by element. Here they are copied first, run by run, so that lanes read them one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hlo_opt.codegen.lanes_apart import Place
+from hlo_opt.codegen.lanes_chunk_text import FROM, INSIDE, LANE, WIDE, Writer
+from hlo_opt.codegen.lanes_folds import place_of
+from hlo_opt.codegen.lanes_text import variables_in
+from hlo_opt.codegen.tree import Assign, Let, Note, Statement, codes_of
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, substitute, variables_of
+from hlo_opt.ops.code import Cell, Name
+
+_FIRST = "hlo_first"
+
+
+@dataclass
+class _Runs:
+    """What lanes read of an array: for each read the place of its element from the same one on, the writer of the run's
+    element that it belongs to, and the place as an expression."""
+
+    array: Name
+    reads: list[tuple[int, Writer, Cell, Expression]] = field(default_factory=list)
+
+    def first(self, run: int) -> tuple[int, str] | None:
+        """The least place, and the text of that of the first lane; None where single elements of runs are read: those
+        beside them may lie outside of the array."""
+        low, writer, _, place = min(self.reads, key=lambda read: read[0])
+        return (low, _text_of(place, writer)) if max(read[0] for read in self.reads) - low == run - 1 else None
+
+
+def copies(writers: Sequence[Writer], stretches: Sequence[Sequence[Statement]], lanes: int) -> tuple[list[str], bool]:
+    """The lines that copy runs, for stretches with a writer for each element of a run, of which the writers then read
+    the copies, and whether that is all there is to do; `lanes` is the most elements. No lines where a statement may not
+    be reached."""
+    run = len(writers)
+    if any(not isinstance(s, Let | Assign | Note) for items in stretches for s in items):
+        return [], False
+    lines = list[str]()
+    for number, runs in enumerate(_turned(writers, stretches)):
+        if (known := runs.first(run)) is None:
+            continue
+        low, at = known
+        name, source = f"hlo_turned{number}", f"{runs.array.text} + ({at})"
+        offsets = {(writer, cell): offset - low for offset, writer, cell, _ in runs.reads}
+        if (to := _result(writers, stretches, offsets)) is not None:
+            return [*_first_line(writers[0], run), f"hlo::turned<{run}>({to}, {source}, hlo_live / {run});"], True
+        lines.append(f"decltype(hlo::own({runs.array.text}[0])) {name}[{lanes}];")
+        lines.append(f"hlo::turned<{run}>({name}, {source}, hlo_live / {run});")
+        for (writer, cell), offset in offsets.items():
+            writer.copied[cell] = f"{name}[{LANE} * {run} + {offset}]"
+    return [*_first_line(writers[0], run), *lines] if lines else [], False
+
+
+def _first_line(writer: Writer, run: int) -> list[str]:
+    """The declaration of the first lane's place in a row."""
+    return [f"const {WIDE} {_FIRST} = {FROM} / {run};"] if writer.by_rows else []
+
+
+def _text_of(place: Expression, writer: Writer) -> str:
+    """A place of the first lane."""
+    own = next((v for v in variables_in(place) if v.name == INSIDE), None)
+    first = {LANE: constant(0)}
+    return writer.index_text(
+        substitute(place, {**first, INSIDE: add(Variable(own.low, own.high, _FIRST), constant(0))} if own else first)
+    )
+
+
+def _turned(writers: Sequence[Writer], stretches: Sequence[Sequence[Statement]]) -> list[_Runs]:
+    """The reads of constant arrays that go back by a run from lane to lane."""
+    found = dict[object, _Runs]()
+    for writer, items in zip(writers, stretches, strict=True):
+        for cell in (p for s in items for c in codes_of(s) for p in c.parts() if isinstance(p, Cell)):
+            known = _place(cell, writer) if cell.array.text in writer.constants else None
+            if known is not None and cell.array not in writer.scalars and known[0].step == -len(writers):
+                place, whole = known
+                runs = found.setdefault((cell.array, frozenset(place.rest.items())), _Runs(cell.array))
+                runs.reads.append((place.offset, writer, cell, whole))
+    return list(found.values())
+
+
+def _place(cell: Cell, writer: Writer) -> tuple[Place, Expression] | None:
+    """The place of an element, where only the lane differs from lane to lane."""
+    lane = INSIDE if writer.by_rows else LANE
+    place = place_of(cell, writer.full)
+    if place is None:
+        return None
+    place = substitute(place, writer.full)
+    parts = Place.of(place, lane)
+    return None if parts is None or not variables_of(place) <= {lane, *writer.uniform} else (parts, place)
+
+
+def _result(
+    writers: Sequence[Writer], stretches: Sequence[Sequence[Statement]], offsets: Mapping[tuple[Writer, Cell], int]
+) -> str | None:
+    """Where the first run is written, where each element of a run is read, at these places in it, and written as the
+    same element of a run, and nothing else is done."""
+    found, kinds = set[tuple[object, int]](), set[str]()
+    first = ""
+    for writer, items in zip(writers, stretches, strict=True):
+        known, targets = dict[Name, int](), list[tuple[Cell, int | None]]()
+        for item in items:
+            value = item.value if isinstance(item, Let | Assign) else None
+            piece = value.pieces[0] if value is not None and len(value.pieces) == 1 else None
+            of_run = known.get(piece) if isinstance(piece, Name) else None
+            of_run = offsets.get((writer, piece)) if isinstance(piece, Cell) else of_run
+            if isinstance(item, Let) and of_run is not None:
+                known[item.name] = of_run
+                kinds.add(item.kind)
+            elif isinstance(item, Assign) and len(item.target.pieces) == 1 and isinstance(item.target.pieces[0], Cell):
+                targets.append((item.target.pieces[0], of_run))
+            elif not (isinstance(item, Let) and item.is_index):
+                return None
+        if len(targets) != 1:
+            return None
+        cell, of_run = targets[0]
+        if of_run is None:
+            return None
+        place = _place(cell, writer)
+        if place is None or place[0].step != len(writers) or cell.array in writer.scalars:
+            return None
+        found.add(((cell.array, frozenset(place[0].rest.items())), place[0].offset - of_run))
+        if of_run == 0:
+            first = f"{cell.array.text} + ({_text_of(place[1], writer)})"
+    return first if len(found) == 1 >= len(kinds) and first else None

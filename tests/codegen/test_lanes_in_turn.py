@@ -1,0 +1,77 @@
+"""Lanes that go one after another: those that mention many elements far apart, and runs under conditions within each
+other. The recursive sums of `jax.lax.associative_scan` have both."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hlo_opt.codegen.lanes_folds import FAR, MANY, goes_in_turn
+from hlo_opt.codegen.tree import Let, Statement
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, multiply
+from hlo_opt.ops.code import Cell, Code, Function, Name
+from hlo_opt.runtime.host.library import has_compiler
+from tests.host_text import run_on_host
+
+LANE = Variable(0, 63, "lane")
+
+
+def reads(number: int, place: Expression, called: str = "") -> list[Statement]:
+    """So many reads of elements from a place on."""
+    before = (Function(called), "(") if called else ("(",)
+    cells = [Cell(Name("in0"), Code((str(k),), place=add(place, constant(k)))) for k in range(number)]
+    return [Let("float", Name(f"x{k}"), Code((*before, cell, ")"))) for k, cell in enumerate(cells)]
+
+
+def test_which_lanes() -> None:
+    far = multiply(LANE, FAR)
+    assert goes_in_turn(reads(MANY, far), {}, ["lane"])
+    assert not goes_in_turn(reads(MANY - 1, far), {}, ["lane"])
+    assert not goes_in_turn(reads(MANY, multiply(LANE, FAR - 1)), {}, ["lane"])
+    assert not goes_in_turn(reads(MANY, far), {}, ["other"])
+    assert not goes_in_turn(reads(MANY, far, "expf"), {}, ["lane"])
+
+
+def sums(size: int) -> str:
+    """The lines of all sums of rows up to each element, as JAX writes them: of pairs first, then of elements between."""
+    lines, number = list[str](), 0
+
+    def line(text: str) -> str:
+        nonlocal number
+        number += 1
+        lines.append(f"  v{number} = {text}")
+        return f"v{number}"
+
+    def every(x: str, first: int, last: int, length: int) -> str:
+        return line(f"f32[8,{length}] slice({x}), slice={{[0:8],[{first}:{last}:2]}}")
+
+    def scan(x: str, n: int) -> str:
+        if n < 2:
+            return x
+        half = n // 2
+        pairs = line(f"f32[8,{half}] add({every(x, 0, n - 1, half)}, {every(x, 1, n, half)})")
+        odd = scan(pairs, half)
+        first = line(f"f32[8,1] slice({x}), slice={{[0:8],[0:1]}}")
+        even = first
+        if half > 1:
+            known = line(f"f32[8,{half - 1}] slice({odd}), slice={{[0:8],[0:{half - 1}]}}")
+            rest = line(f"f32[8,{half - 1}] add({known}, {every(x, 2, n, half - 1)})")
+            even = line(f"f32[8,{half}] concatenate({first}, {rest}), dimensions={{1}}")
+        padded = [line(f"f32[8,{n}] pad({a}, z), padding=0_0x{pad}_1") for a, pad in ((even, "0_1"), (odd, "1_0"))]
+        return line(f"f32[8,{n}] add({padded[0]}, {padded[1]})")
+
+    result = scan("x", size)
+    body = "\n".join(lines)
+    return (
+        f"ENTRY e {{\n  x = f32[8,{size}] parameter(0)\n  z = f32[] constant(0)\n{body}\n"
+        f"  ROOT r = f32[8,{size}] copy({result})\n}}\n"
+    )
+
+
+@pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+@pytest.mark.parametrize("size", [8, 64, 512])
+def test_recursive_sums(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(0).integers(-50, 50, (8, size)).astype(np.float32)
+    found, text = run_on_host(sums(size), x, monkeypatch=monkeypatch)
+    np.testing.assert_array_equal(found, np.cumsum(x, 1))
+    assert ("hlo::in_turn" in text) == (size > 8)
