@@ -27,9 +27,9 @@ import hlo_opt
 from hlo_opt.evaluate import unflatten
 from hlo_opt.ops.spread import leaves
 from hlo_opt.runtime.differences import Enclosure, compare_output, ulp_distance
-from hlo_opt.runtime.host.library import Form
+from hlo_opt.runtime.host.library import KernelForm
 from hlo_opt.runtime.numpy import Reference
-from hlo_opt.runtime.rounding.analysis import Analysis, Analyst
+from hlo_opt.runtime.rounding.analysis import Analysis, SpreadInterpreter
 from hlo_opt.runtime.rounding.verdict import enclosures
 
 # isort: skip  # needs JAX, which the line above sets up for the CPU
@@ -106,10 +106,10 @@ class Steps:
 
     def __post_init__(self) -> None:
         self.numpy = Reference(self.module)
-        self.analysts = [Analyst(np.random.default_rng(0), rewritten=is_so) for is_so in (False, True)]
+        self.analysts = [SpreadInterpreter(np.random.default_rng(0), rewritten=is_so) for is_so in (False, True)]
 
     @classmethod
-    def of(cls, form: str, environments: int, compiled: Form = "lanes") -> Steps:
+    def of(cls, form: str, environments: int, compiled: KernelForm = "lanes") -> Steps:
         """Fuse the loop, and cut it."""
         work = _work(FORMS[form].fused, environments)
         fused, _ = hlo_opt.fuse(hlo_opt.parse(work.text, filename=work.name))
@@ -137,7 +137,7 @@ class Steps:
             state = wanted[:count]
         return pairs
 
-    def allowed(self, analyst: Analyst, inputs: Sequence[Array], wanted: Sequence[Array]) -> list[Enclosure]:
+    def allowed(self, analyst: SpreadInterpreter, inputs: Sequence[Array], wanted: Sequence[Array]) -> list[Enclosure]:
         """What the results of another backend may be."""
         entry = self.module.entry
         value = analyst.call(entry, unflatten([p.shape for p in entry.parameters], inputs))

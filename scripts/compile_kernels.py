@@ -43,7 +43,7 @@ from hlo_opt.passes import preset_names
 from hlo_opt.plans.row_reduction import CLUSTERS_FROM
 from hlo_opt.runtime.cupy.device import version
 from hlo_opt.runtime.schedule import build_schedule
-from hlo_opt.runtime.schedule.ops import Launch
+from hlo_opt.runtime.schedule.ops import LaunchOp
 
 DUMPS = Path(__file__).resolve().parent.parent / "testdata" / "dumps"
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
@@ -154,7 +154,7 @@ def sweep(path: Path, preset: str, architectures: Sequence[str], known: set[str]
         row.failures.append(str(error))
         return row
     row.fuse = time.perf_counter() - start
-    row.launches = sum(isinstance(step, Launch) for _, step in schedule.ops())
+    row.launches = sum(isinstance(step, LaunchOp) for _, step in schedule.ops())
     row.kernels = len(schedule.kernels)
     start = time.perf_counter()
     new: list[tuple[Kernel, str]] = []

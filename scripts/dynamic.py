@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 import hlo_opt
-from hlo_opt.analysis.sizes.resize import Dynamic
+from hlo_opt.analysis.sizes.resize import SizeRequest
 from hlo_opt.cli.fusing import Fusing
 from hlo_opt.cli.sizes import Sized
 from hlo_opt.diag import HloOptError, UsageError
@@ -26,11 +26,11 @@ from hlo_opt.runtime.family.kernels import SizedExecutable
 DUMPS = Path(__file__).resolve().parent.parent / "testdata" / "dumps"
 
 
-def requests(module: hlo_opt.Module, most: int) -> list[Dynamic]:
+def requests(module: hlo_opt.Module, most: int) -> list[SizeRequest]:
     """A request for each dimension of the parameters, dimension 0 of all first, with a range up to twice its size."""
     leaves = [leaf for p in module.entry.parameters for leaf in p.shape.leaves()]
     places = sorted((d, k, size) for k, leaf in enumerate(leaves) for d, size in enumerate(leaf.dimensions) if size > 1)
-    return [Dynamic(k, d, None, min(max(2 * size, 8), max(most, 8))) for d, k, size in places]
+    return [SizeRequest(k, d, None, min(max(2 * size, 8), max(most, 8))) for d, k, size in places]
 
 
 def outcome(path: Path, backend: str, most: int) -> tuple[str, str]:

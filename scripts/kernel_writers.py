@@ -14,7 +14,7 @@ from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.cuda import statement_lines
 from hlo_opt.codegen.device_code import definitions
 from hlo_opt.codegen.kernel import Kernel
-from hlo_opt.codegen.tree import Block, For, Neighbours, Network, Segment, Statement, Walk, walk
+from hlo_opt.codegen.tree import Block, BlockRange, For, Neighbours, Network, Statement, StrideLoop, walk
 from hlo_opt.plans.plan import Plan
 from hlo_opt.runtime.schedule import lowering
 
@@ -128,7 +128,7 @@ class Tracer:
         for statement in walk(kernel.tree.body):
             writer = self.written.get(id(statement))
             if writer is not None:
-                has_inside = isinstance(statement, Block | For | Neighbours | Network | Segment | Walk)
+                has_inside = isinstance(statement, Block | For | Neighbours | Network | BlockRange | StrideLoop)
                 for text in statement_lines([statement]):
                     (around if has_inside else alone)[text.strip()].append(writer)
         return {**around, **alone}

@@ -61,7 +61,7 @@ def rows(module: Module, target: str) -> list[Row]:
     state = FusionState(schedule.module, find(target))
     found = []
     for _, op in schedule.ops():
-        if not isinstance(op, ops.Launch) or "further_symbols" in launches[op.instruction.name]:
+        if not isinstance(op, ops.LaunchOp) or "further_symbols" in launches[op.instruction.name]:
             continue
         instruction = op.instruction
         sketch = state.sketch(state.structure(instruction), functools.partial(state.cluster, instruction))

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import hlo_opt
-from hlo_opt.fusion.context import Memory, PassContext
+from hlo_opt.fusion.context import PassContext, PassMemory
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.fusion.state import FusionState
@@ -121,7 +121,7 @@ class _Copy:
         self.report = report
         self.outcome = report.outcome
         self.module = edit.clone_module(self.outcome.module)
-        self.context = PassContext(self.outcome.context.options, memory=Memory(self.outcome.context.memory.known))
+        self.context = PassContext(self.outcome.context.options, memory=PassMemory(self.outcome.context.memory.known))
         self.touched: set[tuple[str, str]] = set()
         self.saved = 0.0
 

@@ -21,7 +21,7 @@ import numpy as np
 import hlo_opt
 from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.passes import while_fusion
-from hlo_opt.runtime.host.library import Form, HostDevice, HostLibrary
+from hlo_opt.runtime.host.library import HostDevice, HostLibrary, KernelForm
 from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 from hlo_opt.runtime.schedule.executor import Executor
@@ -29,7 +29,7 @@ from hlo_opt.runtime.schedule.executor import Executor
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 PASSES = "while-fusion,dce"
-FORMS: tuple[Form, ...] = ("plain", "lanes")
+FORMS: tuple[KernelForm, ...] = ("plain", "lanes")
 TOGETHER = 40
 """Loops whose kernels are built together, which is quicker than one by one."""
 

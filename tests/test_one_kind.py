@@ -30,7 +30,7 @@ from hlo_opt.plans.kinds import KINDS, Kind
 from hlo_opt.plans.plan import Plan, Region, Segment
 from hlo_opt.plans.price import price
 from hlo_opt.plans.sketch import Sketch
-from hlo_opt.runtime.host.library import Form
+from hlo_opt.runtime.host.library import KernelForm
 from scripts.launches import rows
 
 TEXT = """HloModule m
@@ -96,7 +96,7 @@ def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("mirror")
 @pytest.mark.parametrize("form", ["lanes", "plain"])
-def test_it_is_planned_printed_and_run(form: Form) -> None:
+def test_it_is_planned_printed_and_run(form: KernelForm) -> None:
     given = np.arange(1000, dtype=np.float32)
     fused, _ = hlo_opt.fuse(hlo_opt.parse(TEXT))
     executable = hlo_opt.compile(fused, backend="host", form=form)

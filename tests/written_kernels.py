@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from hlo_opt.codegen.cuda import kernel_text
-from hlo_opt.codegen.kernel import Kernel, Pointer, Tree
+from hlo_opt.codegen.kernel import Kernel, KernelTree, Pointer
 from hlo_opt.codegen.scalars import memory_type
-from hlo_opt.codegen.tree import Barrier, Block, Kept, Merge, Statement, Table
+from hlo_opt.codegen.tree import Barrier, Block, ConstantTable, Kept, Merge, Statement
 from hlo_opt.ir import Shape
 from hlo_opt.ops.code import Name
 from hlo_opt.plans.plan import Launch
@@ -21,10 +21,10 @@ def of_tree(
     launch: Launch,
     inputs: Sequence[Shape],
     outputs: Sequence[Shape],
-    tables: Sequence[Table | Kept] = (),
+    tables: Sequence[ConstantTable | Kept] = (),
 ) -> Kernel:
     """The kernel of these statements; its parameters are `in0`, ..., `out0`, ..."""
-    tree = Tree(launch, _pointers(inputs, outputs), tuple(tables), tuple(body))
+    tree = KernelTree(launch, _pointers(inputs, outputs), tuple(tables), tuple(body))
     before, after = kernel_text(tree, str(launch.block))
     return Kernel(symbol, f"{before}{symbol}{after}", launch, tuple(inputs), tuple(outputs), "loop", tree)
 
@@ -36,7 +36,7 @@ def of_text(symbol: str, source: str, launch: Launch, inputs: Sequence[Shape], o
     meets = re.search(r"__sync|_sync\(", text) is not None
     own = re.findall(r"static __device__ (?!const)(?:volatile )?([\w ]+) (\w+)\[(\d+)\];", text)
     kept = tuple(Kept(kind, Name(name), int(size)) for kind, name, size in own)
-    tree = Tree(launch, _pointers(inputs, outputs), kept, (Barrier(),) * meets)
+    tree = KernelTree(launch, _pointers(inputs, outputs), kept, (Barrier(),) * meets)
     return Kernel(symbol, source, launch, tuple(inputs), tuple(outputs), "loop", tree)
 
 

@@ -24,7 +24,7 @@ from hlo_opt.diag import ParseError, UsageError, VerifyError
 
 if TYPE_CHECKING:
     from hlo_opt.cli.fusing import Fusing
-    from hlo_opt.cutting.bisect import Bisection, NoChange, Rewrites, Tell
+    from hlo_opt.cutting.bisect import Bisection, NoChange, OnPass, Rewrites
     from hlo_opt.ir import Module
     from hlo_opt.passes import Pipeline
     from hlo_opt.passes.run import Outcome
@@ -150,7 +150,7 @@ def rewrites(fusing: Fusing, module: Module) -> Rewrites:
         pipelines = [Pipeline((*first, *way.steps)) for way in fusing.pipeline().alternatives()]
         chosen, last = next(p for p in pipelines if _fails(fusing, module, p)), None
 
-    def run(number: int | None, tell: Tell | None) -> Outcome:
+    def run(number: int | None, tell: OnPass | None) -> Outcome:
         observer = None if tell is None else lambda step, module, changed: tell(step.name, module)
         return fusing.outcome(module, pipeline=chosen, stop_after_step=number, observer=observer)
 

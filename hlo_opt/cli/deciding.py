@@ -36,7 +36,7 @@ from hlo_opt.diag import CheckError, UsageError, reason_specs
 
 if TYPE_CHECKING:
     from hlo_opt.fusion.decision import FusionDecision
-    from hlo_opt.report.sentences import Prices
+    from hlo_opt.report.sentences import EdgePrices
     from hlo_opt.report.totals import By
 
 
@@ -104,7 +104,7 @@ def fuse_command(
 
     fusing, running = Fusing.of(options), Running.of(options, file)
     if jobs is not None or scheduler is not None:
-        from hlo_opt.cli.fleet import Order, fuse_folder
+        from hlo_opt.cli.fleet import FleetTask, fuse_folder
 
         if not os.path.isdir(file):
             raise UsageError("--jobs and --scheduler are for a folder of modules", filename=file)
@@ -112,7 +112,7 @@ def fuse_command(
             raise UsageError("a folder of modules takes no --check, --emit, --print-after, --time-passes or --inputs")
         files.check_writable(stats_file)
         into = None if output == files.STANDARD else output
-        order = Order(fusing, max_errors, allow_unknown, into is not None)
+        order = FleetTask(fusing, max_errors, allow_unknown, into is not None)
         return fuse_folder(file, into, order, jobs, scheduler, stats_file)
     _check_places(output, stats_file, folder)
     if split and (folder is not None or running.inputs is not None or dynamic):
@@ -276,7 +276,7 @@ def explain_command(
     from hlo_opt.cli.fusing import Fusing
     from hlo_opt.cli.sizes import Sized, size_json, size_page
     from hlo_opt.report import summary
-    from hlo_opt.report.sentences import Prices, dearest_first, first_page
+    from hlo_opt.report.sentences import EdgePrices, dearest_first, first_page
     from hlo_opt.report.totals import by_page, totals, totals_json
 
     request = Fusing.of(fusing)
@@ -293,7 +293,7 @@ def explain_command(
     if unchanged is not None and form in ("text", "json"):
         compared = summary.changes(request.what_if, request.force, unchanged, report, request.forbid)
     exceeded = request.budget.exceeded(report)
-    prices: Prices | None = None
+    prices: EdgePrices | None = None
     if by is not None:
         check_folder(source_root)
     spent: Mapping[str, float] | None = None
@@ -318,7 +318,7 @@ def explain_command(
         most = None if everything or instruction else explain.EDGES_SHOWN
         show(page(report, shown, compared, most=most, prices=prices))
     else:
-        prices = prices or Prices(report)
+        prices = prices or EdgePrices(report)
         if form == "github":
             shown = dearest_first(prices, shown)[: None if everything or instruction else explain.EDGES_SHOWN]
         click.echo(_annotated(form, prices, shown, exceeded, source_root), nl=False)
@@ -326,7 +326,7 @@ def explain_command(
 
 
 def _annotated(
-    form: str, prices: Prices, shown: list[FusionDecision], exceeded: list[CheckError], source_root: str | None
+    form: str, prices: EdgePrices, shown: list[FusionDecision], exceeded: list[CheckError], source_root: str | None
 ) -> str:
     from hlo_opt.diag.annotation import github, sarif
     from hlo_opt.report.annotate import budget_annotations, dearest_annotations, edge_annotations

@@ -22,14 +22,14 @@ from hlo_opt.passes.run import collector_paused
 from hlo_opt.report.page import Page, Word, count, counted, microseconds, size
 from hlo_opt.report.summary import stats_json
 from hlo_opt.text import parse, verify
-from hlo_opt.tune.workers import Work, cluster, processes
+from hlo_opt.tune.workers import StartedCall, cluster, processes
 
 AHEAD = 64
 """Modules that a scheduler is sent before the first one is done: more would only lie in memory."""
 
 
 @dataclass(frozen=True)
-class Order:
+class FleetTask:
     """How each module is read and fused, and whether its text is wanted."""
 
     fusing: Fusing
@@ -51,7 +51,7 @@ class Fused:
     """An internal error."""
 
 
-def fuse_text(name: str, text: str, order: Order) -> Fused:
+def fuse_text(name: str, text: str, order: FleetTask) -> Fused:
     """Fuse a module, in any process. What fails is told in the result."""
     started = time.perf_counter()
     result = Fused(name)
@@ -72,7 +72,7 @@ def fuse_text(name: str, text: str, order: Order) -> Fused:
 
 
 def fuse_folder(
-    folder: str, output: str | None, order: Order, jobs: int | None, scheduler: str | None, stats_file: str | None
+    folder: str, output: str | None, order: FleetTask, jobs: int | None, scheduler: str | None, stats_file: str | None
 ) -> int:
     """Fuse the modules of a folder, write each into a folder as soon as it is done, and show the table. Returns the
     exit status, that of the worst file; Ctrl-C ends it with what is done."""
@@ -106,9 +106,9 @@ def _workers(jobs: int, scheduler: str | None) -> contextlib.AbstractContextMana
     return processes(jobs) if jobs > 1 else contextlib.nullcontext(None)
 
 
-def _in_order(executor: Executor | None, names: Sequence[Path], order: Order, ahead: int) -> Iterator[Fused]:
+def _in_order(executor: Executor | None, names: Sequence[Path], order: FleetTask, ahead: int) -> Iterator[Fused]:
     """The results in the order of the files; a file is read when its module is soon wanted."""
-    waiting = collections.deque[Work[Fused]]()
+    waiting = collections.deque[StartedCall[Fused]]()
     for path in names:
         waiting.append(_begun(executor, path, order))
         if len(waiting) >= ahead:
@@ -117,15 +117,15 @@ def _in_order(executor: Executor | None, names: Sequence[Path], order: Order, ah
         yield waiting.popleft().result()
 
 
-def _begun(executor: Executor | None, path: Path, order: Order) -> Work[Fused]:
+def _begun(executor: Executor | None, path: Path, order: FleetTask) -> StartedCall[Fused]:
     try:
         source = files.read_text(str(path))
     except HloOptError as error:
         failed = Fused(str(path), errors=[error])
-        return Work(lambda: failed)
+        return StartedCall(lambda: failed)
     finally:
         files.TEXTS_READ.clear()
-    return Work.of(executor, fuse_text, str(path), source.text, order)
+    return StartedCall.of(executor, fuse_text, str(path), source.text, order)
 
 
 def _places(names: Iterable[Path], folder: str, output: str) -> dict[str, Path]:

@@ -10,7 +10,7 @@ import click
 from hlo_opt.cli.codes import CODE, show_page
 from hlo_opt.cli.files import show
 from hlo_opt.cli.options import topics_offered
-from hlo_opt.cli.questions import QUESTIONS, Question, question_of
+from hlo_opt.cli.questions import QUESTIONS, UserQuestion, question_of
 from hlo_opt.diag import UsageError, did_you_mean, reason_specs
 from hlo_opt.report.page import Page, Word, flowing
 
@@ -78,7 +78,7 @@ def _questions() -> Page:
     return page
 
 
-def _about(question: Question, word: str) -> Page:
+def _about(question: UserQuestion, word: str) -> Page:
     """The command for a word that is no topic, and the rules of `lint` that have it in their names."""
     from hlo_opt.report.lint.base import rule_specs
 

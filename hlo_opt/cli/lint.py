@@ -152,12 +152,12 @@ def _findings(
     """The findings; for a single module, its microseconds; how many findings are left out because they cost next to
     nothing, unless `everything` is wanted; and at how many places no change was tried."""
     from hlo_opt.cli.fusing import Fusing
-    from hlo_opt.report.lint.base import Program
+    from hlo_opt.report.lint.base import FusedProgram
     from hlo_opt.report.lint.check import RULES, in_order, lint_program, lint_together, matters
 
     request = Fusing.of(options)
     wanted = frozenset(codes)
-    programs = [Program(request.run(module)) for module in modules] if wanted & RULES.keys() else []
+    programs = [FusedProgram(request.run(module)) for module in modules] if wanted & RULES.keys() else []
     every = [(finding, program.summary.est_us) for program in programs for finding in lint_program(program, wanted)]
     findings = [finding for finding, total in every if everything or matters(finding, total)]
     left = len(every) - len(findings)

@@ -16,7 +16,7 @@ from hlo_opt.analysis.targets import DEFAULT_TARGET
 from hlo_opt.diag import UsageError
 from hlo_opt.diag.reason import reason_specs
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 OptionValue = str | int | tuple[str, ...] | None
 """The value of an option."""
 
@@ -90,10 +90,10 @@ def offered_instructions(context: click.Context, parameter: click.Parameter, typ
 file_argument = click.argument("file", shell_complete=offered_files)
 
 
-def _together(*options: Callable[[Function], Function]) -> Callable[[Function], Function]:
+def _together(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
     """Several options as one decorator, in the order of the help."""
 
-    def decorate(function: Function) -> Function:
+    def decorate(function: Decorated) -> Decorated:
         for option in reversed(options):
             function = option(function)
         return function
@@ -133,7 +133,7 @@ json_option = _together(
 """JSON instead of text: the argument `as_json`."""
 
 
-def format_option(*forms: str, default: str = "text", text: str = "What to print.") -> Callable[[Function], Function]:
+def format_option(*forms: str, default: str = "text", text: str = "What to print.") -> Callable[[Decorated], Decorated]:
     """What is printed, of several forms: the argument `form`. `--json` is JSON here, too."""
     return _together(
         click.option(
@@ -145,7 +145,7 @@ def format_option(*forms: str, default: str = "text", text: str = "What to print
     )
 
 
-class Size(SizeType):
+class ByteSize(SizeType):
     """A number of bytes: `12000000`, `12MB` or `12 MiB`."""
 
     name = "size"
@@ -240,7 +240,7 @@ def _or_share(context: click.Context, option: click.Parameter, value: int | None
 memory_option = click.option(
     "--memory-limit",
     metavar="SIZE",
-    type=Size(),
+    type=ByteSize(),
     callback=_or_share,
     help="Refuse to run a module that needs more memory: 4GiB, 500MB.  [default: 80 % of the machine's memory]",
 )
@@ -373,7 +373,7 @@ budget_options = _together(
     click.option(
         "--max-bytes",
         metavar="SIZE",
-        type=Size(),
+        type=ByteSize(),
         help="Exit with 1 when the fused module's kernels read and write more: 12MB, 1.5 GiB.",
     ),
     click.option(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Question:
+class UserQuestion:
     """A question, the command line that answers it, and words by which people look for it."""
 
     asked: str
@@ -18,8 +18,8 @@ class Question:
         return f"{self.asked} `{self.command}`"
 
 
-def _question(asked: str, command: str, words: str) -> Question:
-    return Question(asked, command, frozenset(words.split()))
+def _question(asked: str, command: str, words: str) -> UserQuestion:
+    return UserQuestion(asked, command, frozenset(words.split()))
 
 
 QUESTIONS = (
@@ -86,7 +86,7 @@ QUESTIONS = (
 )
 
 
-def question_of(word: str) -> Question | None:
+def question_of(word: str) -> UserQuestion | None:
     """The question that a word stands for; dashes before it do not count. None where no question has the word."""
     plain = word.lstrip("-").lower()
     return next((q for q in QUESTIONS if plain in q.words), None)

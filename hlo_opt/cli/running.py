@@ -33,7 +33,7 @@ from hlo_opt.diag import UsageError
 if TYPE_CHECKING:
     from hlo_opt.cli.fusing import Fusing
     from hlo_opt.cli.sizes import Sized
-    from hlo_opt.evaluate.nans import Event
+    from hlo_opt.evaluate.nans import ValueEvent
     from hlo_opt.ir import Module
     from hlo_opt.ir.values import Array
     from hlo_opt.runtime.check.compare import CheckReport
@@ -244,15 +244,15 @@ def _in_numpy(module: Module, why: str, how: Running) -> list[list[Any]]:
     from hlo_opt.evaluate import evaluate, evaluate_devices
     from hlo_opt.evaluate.memory import check_memory
     from hlo_opt.ops.collective.module_devices import check_devices
-    from hlo_opt.report.runs import Trace, numpy_page
+    from hlo_opt.report.runs import TracedInstructions, numpy_page
 
     names = [name for wish in how.trace for name in wish.split(",") if name]
-    trace = Trace(module, names)
+    trace = TracedInstructions(module, names)
     devices = check_devices(module)
     inputs = None if how.inputs is None else arrays.inputs_bytes(how.inputs, module)
     check_memory(module, how.memory_limit, devices=devices, inputs=inputs, drawn=how.is_drawn)
 
-    def watch(event: Event) -> None:
+    def watch(event: ValueEvent) -> None:
         page = trace.page(event)
         if page is not None:
             show(page)

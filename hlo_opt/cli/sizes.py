@@ -11,7 +11,7 @@ from hlo_opt.diag import UsageError
 from hlo_opt.report.page import Page, Word, counted
 
 if TYPE_CHECKING:
-    from hlo_opt.analysis.sizes.resize import Dynamic, Ties
+    from hlo_opt.analysis.sizes.resize import SizeRequest, Ties
     from hlo_opt.cli.fusing import Fusing
     from hlo_opt.cli.running import Running
     from hlo_opt.ir import Module
@@ -36,7 +36,7 @@ class Sized:
     bounded   whether the text says so itself (`f32[<=8]`), with no request
     """
 
-    requests: tuple[Dynamic, ...]
+    requests: tuple[SizeRequest, ...]
     original: Ties
     module: Module
     priced: int
@@ -49,11 +49,11 @@ class Sized:
         UsageError for texts that are neither, where something needs the size, and (SIZ112) where the other dump does
         not agree."""
         from hlo_opt.analysis.sizes.readings import check_other
-        from hlo_opt.analysis.sizes.resize import Dynamic, tie
+        from hlo_opt.analysis.sizes.resize import SizeRequest, tie
         from hlo_opt.cli.files import read_module
 
         others = [text.removeprefix(LIKE) for text in texts if text.startswith(LIKE)]
-        requests = tuple(Dynamic.of(text) for text in texts if not text.startswith(LIKE))
+        requests = tuple(SizeRequest.of(text) for text in texts if not text.startswith(LIKE))
         if not requests:
             raise UsageError(f"--dynamic {LIKE}{others[0]} needs a dimension beside it: --dynamic p0:0")
         original = tie(module, requests)

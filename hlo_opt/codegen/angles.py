@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hlo_opt.codegen.tree import Assign, Block, Do, For, Let, Neighbours, Segment, Statement, Walk, walk
+from hlo_opt.codegen.tree import Assign, Block, BlockRange, Do, For, Let, Neighbours, Statement, StrideLoop, walk
 from hlo_opt.ops.code import Function, Name, code
 
 _OTHER = {"sinf": "cosf", "cosf": "sinf", "sin": "cos", "cos": "sin"}
@@ -26,7 +26,7 @@ def paired(statements: Sequence[Statement]) -> list[Statement]:
         match statement:
             case Block(_, body, otherwise):
                 joined.append(replace(statement, body=paired(body), otherwise=paired(otherwise)))
-            case For(body=body) | Walk(body=body) | Segment(body=body):
+            case For(body=body) | StrideLoop(body=body) | BlockRange(body=body):
                 joined.append(replace(statement, body=paired(body)))
             case Neighbours(making=making):
                 joined.append(replace(statement, making=paired(making)))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.loop import elements_of_thread
 from hlo_opt.codegen.scalars import memory_type, stored
-from hlo_opt.codegen.vectors import Store, Target, Targets
+from hlo_opt.codegen.vectors import OutputTarget, Store, Targets
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, split_constant
 from hlo_opt.ops.code import of
@@ -30,7 +30,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Batch], first_block: int
     elements_of_thread(builder, plan, segment, first_block, segment.part.places, compute, most_bytes=MOST_BYTES)
 
 
-def _narrow(builder: Builder, wanted: Sequence[tuple[Instruction, Target, Index]]) -> None:
+def _narrow(builder: Builder, wanted: Sequence[tuple[Instruction, OutputTarget, Index]]) -> None:
     """Read the elements of narrow types that values need, in the order of memory, then compute and convert the values,
     then write them: NVRTC joins no accesses across conversions."""
     trial = builder.trial()

@@ -14,7 +14,7 @@ from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.ops.code import Name, negated
 from hlo_opt.plans.block_loop import InBlock, largest
-from hlo_opt.plans.phases import Cell
+from hlo_opt.plans.phases import StoredValue
 from hlo_opt.plans.plan import Plan, Segment
 
 
@@ -53,7 +53,7 @@ def _round(
     builder: Builder,
     part: InBlock,
     crew: Crew,
-    places: dict[Cell, Name],
+    places: dict[StoredValue, Name],
     pointers: dict[int, Name],
     round_: Expression | None,
 ) -> None:

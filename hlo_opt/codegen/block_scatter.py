@@ -9,20 +9,20 @@ from hlo_opt.codegen.index_text import index_type
 from hlo_opt.codegen.indices import block_of, only_first, thread_of
 from hlo_opt.codegen.scalars import literal, loaded, memory_type, stored
 from hlo_opt.codegen.scatter import atomic, starts_inside, swap, target_of, windows_of
-from hlo_opt.codegen.tree import Barrier, Chain, Change
+from hlo_opt.codegen.tree import AtomicChange, Barrier, ThreadChain
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, modulo, multiply
 from hlo_opt.ops.code import Code, Name, address, cell, code
 from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.plans.block_scatter import BLOCK, SharedUpdates, start
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.scatter import Form, Update
+from hlo_opt.plans.scatter import ScatterForm, Update
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[SharedUpdates], first_block: int, targets: Targets) -> None:
     """Emit the phases, with a barrier between two."""
     part = segment.part
-    hero, form, kind = part.hero, Form(part.hero), part.hero.shape.type
+    hero, form, kind = part.hero, ScatterForm(part.hero), part.hero.shape.type
     only_first(builder, BLOCK, plan.launch.block)
     block = builder.declare("block", block_of(first_block, segment.blocks))
     thread = builder.declare("thread", thread_of(BLOCK))
@@ -52,7 +52,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[SharedUpdates], first_bl
 def _combine_all(builder: Builder, segment: Segment[SharedUpdates], table: Name, first: Expression, copy: Code) -> None:
     """Combine the block's share of the updates in its copies; a single processor does so thread after thread."""
     part, threads = segment.part, segment.blocks * BLOCK
-    chain = Chain()
+    chain = ThreadChain()
     builder.add(chain)
     for statements in (chain.steps, chain.walking):
         with builder.inside(statements):
@@ -66,7 +66,7 @@ def _combine_some(
     builder: Builder, part: SharedUpdates, table: Name, share: Expression, copy: Code, *, at_once: bool
 ) -> None:
     """Combine neighbouring updates: read all before the first is combined, so that loads are wide."""
-    form, vector = Form(part.hero), part.vector
+    form, vector = ScatterForm(part.hero), part.vector
     indices, updates = part.hero.operands[1:]
     shape = part.hero.shape
     at = dict(zip(form.parallel, delinearize(share, (*form.space[:-1], form.space[-1] // vector)), strict=True))
@@ -86,16 +86,16 @@ def _combine_some(
             _combine(builder, form, table, where, update, at_once=at_once)
 
 
-def _change(builder: Builder, form: Form, array: Name, at: Code, value: Code) -> None:
+def _change(builder: Builder, form: ScatterForm, array: Name, at: Code, value: Code) -> None:
     """Combine a value with an element of the output."""
-    change = Change()
+    change = AtomicChange()
     builder.add(change)
     for statements in (change.steps, change.walking):
         with builder.inside(statements):
             _combine(builder, form, array, at, value, at_once=statements is change.steps)
 
 
-def _combine(builder: Builder, form: Form, array: Name, at: Code, value: Code, *, at_once: bool) -> None:
+def _combine(builder: Builder, form: ScatterForm, array: Name, at: Code, value: Code, *, at_once: bool) -> None:
     """Combine a value with an element; `at_once` by an atomic operation."""
     kind = form.hero.shape.type
     if not at_once:

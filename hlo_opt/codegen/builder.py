@@ -7,15 +7,15 @@ from functools import lru_cache
 
 from hlo_opt.codegen.indices import Indices
 from hlo_opt.codegen.scalars import bits_table, from_table, literal, loaded, register_type, stored, zero
-from hlo_opt.codegen.statements import Key
-from hlo_opt.codegen.tree import Table
+from hlo_opt.codegen.statements import ElementKey
+from hlo_opt.codegen.tree import ConstantTable
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Computation, ElementType, Instruction, Shape
 from hlo_opt.ir.element_type import U64
 from hlo_opt.ir.index_map import Expression, Sum, Variable, is_even, split_constant
 from hlo_opt.ir.literal import SizedLiteral
 from hlo_opt.ir.size import unsigned_long
-from hlo_opt.ops.code import NOTHING, Cell, Code, Name, Part, call, code
+from hlo_opt.ops.code import NOTHING, Cell, Code, Name, PackedElement, call, code
 from hlo_opt.ops.lowering import Elementwise, Index, width_text
 from hlo_opt.ops.reduction.reducers import widened
 from hlo_opt.ops.sets import REINTERPRETS, rounds_nothing
@@ -55,7 +55,7 @@ class Builder(Indices):
         """Provide a value that the emitter has computed, for this scope and scopes inside it."""
         self.keep(self._key(instruction, number, index), name)
 
-    def known(self) -> dict[Key, Code]:
+    def known(self) -> dict[ElementKey, Code]:
         """The values computed or provided in the innermost scope."""
         return {key: self._values[key] for key, _ in self._scopes[-1].changes}
 
@@ -126,8 +126,8 @@ class Builder(Indices):
         if shape.type.per_byte == 1:
             return Code((Cell(pointer, at),))
         if first is None:
-            return Code((Part(shape.type.bits, pointer, at),))
-        return Code((Part(shape.type.bits, pointer, at, self.address(shape, first), number),))
+            return Code((PackedElement(shape.type.bits, pointer, at),))
+        return Code((PackedElement(shape.type.bits, pointer, at, self.address(shape, first), number),))
 
     def _accessed(self, pointer: Name, shape: Shape, index: Index) -> Code:
         """The position of an element in memory, as C++; `moves_neighbours` knows that it is accessed."""
@@ -150,10 +150,10 @@ class Builder(Indices):
             if len(offsets) > 1
         )
 
-    def _key(self, instruction: Instruction, number: int | None, index: Index) -> Key:
+    def _key(self, instruction: Instruction, number: int | None, index: Index) -> ElementKey:
         return *_source(instruction, number), tuple([self._settled(e) for e in index])
 
-    def _value(self, key: Key) -> Code:
+    def _value(self, key: ElementKey) -> Code:
         known = self._values.get(key)
         if known is not None:
             return known
@@ -161,7 +161,7 @@ class Builder(Indices):
             raise BackendError(f"operations that read under conditions nest deeper than {DEEPEST}", code="HLO502")
         self._depth += 1
         naming = self._naming
-        stack: list[tuple[Key, bool]] = [(key, False)]
+        stack: list[tuple[ElementKey, bool]] = [(key, False)]
         while stack:
             top, ready = stack.pop()
             if top in self._values:
@@ -177,7 +177,7 @@ class Builder(Indices):
         self._naming = naming
         return self._values[key]
 
-    def _needs(self, key: Key) -> list[Key]:
+    def _needs(self, key: ElementKey) -> list[ElementKey]:
         """Operand values that are certainly read, at indices known already, so that they can be computed first."""
         instruction, _, index = key
         operands = instruction.operands
@@ -201,7 +201,7 @@ class Builder(Indices):
             needs.append(self._key(operand, None, index_map.apply(index)))
         return needs
 
-    def _compute(self, key: Key) -> None:
+    def _compute(self, key: ElementKey) -> None:
         instruction, _, index = key
         self.name_after(instruction)
         if instruction.parameter_number is not None:
@@ -272,7 +272,7 @@ class Builder(Indices):
         if instruction not in self._tables:
             name = self.numbered("table")
             kind, elements = bits_table(element_type, value)
-            self.tables.append(Table(kind, name, tuple(elements)))
+            self.tables.append(ConstantTable(kind, name, tuple(elements)))
             self._tables[instruction] = name
         self._scopes[-1].hides = True
         row_major = Shape(element_type, instruction.shape.dimensions)
@@ -299,7 +299,7 @@ def _source(instruction: Instruction, number: int | None) -> tuple[Instruction, 
             return instruction, path[0] if path else None
 
 
-def _alike(operands: Sequence[Instruction], index: Index) -> list[Key]:
+def _alike(operands: Sequence[Instruction], index: Index) -> list[ElementKey]:
     """The operands' values at the index of an elementwise result."""
     return [(*_source(o, None), index if o.shape.rank else ()) for o in operands]
 

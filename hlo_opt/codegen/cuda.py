@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from hlo_opt.codegen import device_code
 from hlo_opt.codegen.angles import paired
 from hlo_opt.codegen.index_text import render
-from hlo_opt.codegen.kernel import KEPT, Tree, kept_places
+from hlo_opt.codegen.kernel import KEPT, KernelTree, kept_places
 from hlo_opt.codegen.tree import (
     Aligned,
-    Array,
     Assign,
+    AtomicChange,
     Barrier,
     Block,
+    BlockRange,
     Break,
-    Chain,
-    Change,
     ClusterBarrier,
+    ConstantTable,
+    DeclaredArray,
     Do,
     Fence,
     For,
@@ -29,10 +30,9 @@ from hlo_opt.codegen.tree import (
     Network,
     Note,
     Peeled,
-    Segment,
     Statement,
-    Table,
-    Walk,
+    StrideLoop,
+    ThreadChain,
     codes_of,
     functions_in,
     kinds_in,
@@ -41,7 +41,19 @@ from hlo_opt.codegen.tree import (
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.ir.size import NAME as SIZE
 from hlo_opt.ir.size import unsigned
-from hlo_opt.ops.code import Address, Cell, Code, FirstRound, Function, Name, Part, Shuffle, Special, code, printed
+from hlo_opt.ops.code import (
+    Address,
+    Cell,
+    Code,
+    FirstRound,
+    Function,
+    Name,
+    PackedElement,
+    Shuffle,
+    Special,
+    code,
+    printed,
+)
 
 _INDENT = "  "
 
@@ -63,9 +75,9 @@ def _piece(piece: Special) -> str:
             return text
         case Cell(array, index):
             return f"{array.text}[{expression_text(index)}]"
-        case Part(bits, array, _, Code() as first, Code() as number):
+        case PackedElement(bits, array, _, Code() as first, Code() as number):
             return f"hlo_get<{bits}>({array.text}, {expression_text(first)}, {expression_text(number)})"
-        case Part(bits, array, position):
+        case PackedElement(bits, array, position):
             return f"hlo_get<{bits}>({array.text}, {expression_text(position)})"
         case Shuffle(kind, register, lane, cast):
             inner = (
@@ -85,7 +97,7 @@ def statement_lines(
                 yield f"{margin}{'const ' * constant}{kind} {name.text} = {text(value)};"
             case Assign(target, value):
                 yield f"{margin}{text(target)} = {text(value)};"
-            case Array(kind, name, size, shared, alignment):
+            case DeclaredArray(kind, name, size, shared, alignment):
                 place = f"__shared__ {f'__align__({alignment}) ' if alignment else ''}" if shared else ""
                 yield f"{margin}{place}{kind} {name.text}[{size}];"
             case Do(call):
@@ -106,13 +118,13 @@ def statement_lines(
                 yield from _block(statement, margin, text)
             case Neighbours():
                 yield from statement_lines(apart(statement), margin, text)
-            case Segment(first, last, body):
+            case BlockRange(first, last, body):
                 yield f"{margin}if (blockIdx.x >= {unsigned(first)} && blockIdx.x < {unsigned(last)}) {{"
                 yield from statement_lines(body, margin + _INDENT, text)
                 yield f"{margin}}}"
-            case Network(steps) | Chain(steps) | Peeled(steps) | Change(steps):
+            case Network(steps) | ThreadChain(steps) | Peeled(steps) | AtomicChange(steps):
                 yield from statement_lines(steps, margin, text)
-            case Walk():
+            case StrideLoop():
                 once = walked_once(statement)
                 yield from statement_lines([walked(statement) if once is None else once], margin, text)
             case For(kind, counter, start, test, step, advice, body):
@@ -135,16 +147,16 @@ def _block(block: Block, margin: str, text: Callable[[Code], str]) -> Iterator[s
         yield f"{margin}}}"
 
 
-def helpers(tree: Tree) -> str:
+def helpers(tree: KernelTree) -> str:
     """The CUDA text of the helpers (`hlo_opt/codegen/device`) that a kernel calls, directly or through another."""
     kinds = kinds_in(tree.body) | {t.kind for t in (*tree.tables, *tree.parameters)}
     return device_code.helpers(functions_in(tree.body).union(*(code(kind).functions() for kind in kinds)))
 
 
-def kernel_text(tree: Tree, bounds: str) -> tuple[str, str]:
+def kernel_text(tree: KernelTree, bounds: str) -> tuple[str, str]:
     """A kernel with its helpers, as the text before and after its symbol."""
     parameters = [f"{'const ' * p.constant}{p.kind}*{' __restrict__' * p.alone} {p.name.text}" for p in tree.parameters]
-    tables = [t for t in tree.tables if isinstance(t, Table)]
+    tables = [t for t in tree.tables if isinstance(t, ConstantTable)]
     places = kept_places(tree)
     if places:
         parameters.append(f"unsigned char* __restrict__ {KEPT}")
@@ -157,7 +169,7 @@ def kernel_text(tree: Tree, bounds: str) -> tuple[str, str]:
     return before, "(\n    " + ",\n    ".join(parameters) + f") {{\n{body}\n}}\n"
 
 
-def table_text(table: Table) -> str:
+def table_text(table: ConstantTable) -> str:
     """The declaration of a constant table."""
     rows = [", ".join(table.elements[k : k + 12]) for k in range(0, len(table.elements), 12)]
     body = ",\n  ".join(rows or ["0"])
@@ -170,7 +182,7 @@ def kept_text(table: Kept, first: int) -> str:
     return f"  {kind} const {table.name.text} = ({kind})({KEPT} + {first});"
 
 
-def walked(walk: Walk) -> For:
+def walked(walk: StrideLoop) -> For:
     """The loop of a walk."""
     start, name = render(walk.start, _no_digit), walk.name
     if walk.counter is None:
@@ -184,7 +196,7 @@ def walked(walk: Walk) -> For:
     return For("int", walk.counter, code("0"), test, step, advice, [place, *body])
 
 
-def walked_once(walk: Walk) -> Block | None:
+def walked_once(walk: StrideLoop) -> Block | None:
     """A walk on which no thread has more than one element, without a loop: a compiler does not know that a thread's
     number is below that of the threads, and prepares for many rounds. None for any other walk."""
     if walk.rounds > 1 or walk.counter is not None:

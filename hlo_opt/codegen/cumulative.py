@@ -3,8 +3,8 @@
 Each thread folds a few consecutive elements of a line and keeps the partial results. Then the results of earlier
 threads, and of earlier tiles, are combined in front. Threads of a row exchange results by shuffles, its warps through
 shared memory; where lines are strided in memory, a warp has one thread of each line, and all exchange through shared
-memory. A CPU only passes on the last thread's result (see `Chain`). The init value is combined at the start of a line.
-Elements are folded in order, so a reducer must be associative, but not commutative.
+memory. A CPU only passes on the last thread's result (see `ThreadChain`). The init value is combined at the start of a
+line. Elements are folded in order, so a reducer must be associative, but not commutative.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, Write
 from hlo_opt.codegen.indices import block_of, only_first, thread_of
 from hlo_opt.codegen.scalars import register_type, shuffled
-from hlo_opt.codegen.tree import Array, Barrier, Chain
+from hlo_opt.codegen.tree import Barrier, DeclaredArray, ThreadChain
 from hlo_opt.codegen.vectors import Compute, Store, Targets, each_element, store_all
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Constant, Expression, Variable, add, constant, divide, modulo, multiply
@@ -173,7 +173,7 @@ def _hand_on(
     if part.threads == 1:
         _assign(builder, front, folding.carries)
         return
-    chain = Chain(abreast=part.abreast)
+    chain = ThreadChain(abreast=part.abreast)
     builder.add(chain)
     with builder.inside(chain.steps):
         if part.in_rows:
@@ -185,7 +185,7 @@ def _hand_on(
                 builder, part, fold, folding, front, own, lambda k: add(multiply(k, part.abreast), at.own), count
             )
     with builder.inside(chain.walking):
-        handed = [Array(register_type(t), builder.numbered("handed"), part.abreast) for t in fold.types]
+        handed = [DeclaredArray(register_type(t), builder.numbered("handed"), part.abreast) for t in fold.types]
         chain.handed += handed
         lane = constant(0) if part.in_rows else at.own
         last = [cell(array.name, builder.text(lane)) for array in handed]

@@ -9,12 +9,12 @@ from dataclasses import astuple
 
 from hlo_opt.codegen.cuda import kernel_text
 from hlo_opt.codegen.emit import ALIGNMENT
-from hlo_opt.codegen.kernel import Kernel, Pointer, Tree
+from hlo_opt.codegen.kernel import Kernel, KernelTree, Pointer
 from hlo_opt.codegen.names import comment
 from hlo_opt.codegen.scalars import memory_type
 from hlo_opt.codegen.tree import Aligned, Do
 from hlo_opt.ops.code import Name, code
-from hlo_opt.plans.depthwise import Depthwise, Side
+from hlo_opt.plans.depthwise import Depthwise, WindowSide
 
 MOST_ROWS_AT_ONCE = 3
 """Rows of a window up to which a thread reads them all at once."""
@@ -42,7 +42,7 @@ def depthwise_kernel(plan: Depthwise) -> Kernel:
     tile = (plan.features, plan.step, plan.vectors, plan.rows, plan.strips)
     sizes = ", ".join([*map(_side, plan.sides), f"hlo_tile{{{', '.join(map(str, tile))}}}"])
     call = f"{name}<{', '.join(map(str, options))}>({{}}, {{}} + {plan.first}, {{}}, {{}})"
-    tree = Tree(launch, pointers, (), (*promised, Do(code(call, *names, sizes))))
+    tree = KernelTree(launch, pointers, (), (*promised, Do(code(call, *names, sizes))))
     before, after = kernel_text(tree, str(launch.block))
     image, window, result = map(str, plan.shapes)
     said = f"depthwise convolution: {launch.grid} blocks of {launch.block} threads"
@@ -52,5 +52,5 @@ def depthwise_kernel(plan: Depthwise) -> Kernel:
     return Kernel(symbol, source, launch, inputs, outputs, "depthwise", tree, rereads=True)
 
 
-def _side(side: Side) -> str:
+def _side(side: WindowSide) -> str:
     return f"hlo_side{{{', '.join(map(str, astuple(side)))}}}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.cuda import kernel_text
-from hlo_opt.codegen.kernel import KEPT, Kernel, Pointer, Tree, kept_bytes
+from hlo_opt.codegen.kernel import KEPT, Kernel, KernelTree, Pointer, kept_bytes
 from hlo_opt.codegen.names import comment, identifier
 from hlo_opt.codegen.scalars import memory_type
 from hlo_opt.codegen.tree import Aligned, Note, Statement
@@ -79,7 +79,7 @@ def emit_kernel(plan: Plan, in_place: Sequence[tuple[int, int]] = ()) -> Kernel:
     parameters = [Pointer(memory_type(p.shape.type), name, constant=True) for p, name in pointers.items()]
     parameters += [Pointer(memory_type(shape.type), name) for name, shape in outputs]
     parameters += [Pointer(memory_type(shape.type), name, alone=not plan.launch.cooperative) for name, shape in scratch]
-    tree = Tree(plan.launch, tuple(parameters), tuple(builder.tables), tuple(builder.body), size)
+    tree = KernelTree(plan.launch, tuple(parameters), tuple(builder.tables), tuple(builder.body), size)
     before, after = kernel_text(tree, _bounds(plan))
     before = comment(_description(plan, numbers)) + before
     stem = f"{identifier(plan.kind)}_{identifier(plan.segments[0].hero.opcode)}"

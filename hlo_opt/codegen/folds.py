@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.scalars import register_type
 from hlo_opt.codegen.tree import Let
-from hlo_opt.codegen.vectors import Store, Target, Targets, store_all
+from hlo_opt.codegen.vectors import OutputTarget, Store, Targets, store_all
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Expression
@@ -92,7 +92,7 @@ class Write:
     """An output: its root and targets, whether it has the full shape, and the number of levels before it is known."""
 
     root: Instruction
-    targets: tuple[Target, ...]
+    targets: tuple[OutputTarget, ...]
     per_position: bool
     level: int
 

@@ -19,7 +19,7 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Constant, Expression, add, constant, multiply
 from hlo_opt.ops.code import NOTHING, Name, code, negated
 from hlo_opt.plans.grid_loop import InGrid
-from hlo_opt.plans.phases import Cell
+from hlo_opt.plans.phases import StoredValue
 from hlo_opt.plans.plan import Plan, Segment
 
 
@@ -87,7 +87,7 @@ class _Loop:
                     self.round(second, True, places)
         self.turn(trips % 2 == 1)
 
-    def uncounted(self, places: Mapping[Cell, Name]) -> None:
+    def uncounted(self, places: Mapping[StoredValue, Name]) -> None:
         """An iteration of unknown trip count: only cells are written before the test, and the state is copied instead
         of double-buffered."""
         builder, part = self.builder, self.part
@@ -117,7 +117,7 @@ class _Loop:
             self.builder.point(value.parameter, there if is_second else here)
             self.builder.point(value.result, here if is_second else there)
 
-    def round(self, number: Expression, is_second: bool, places: Mapping[Cell, Name]) -> None:
+    def round(self, number: Expression, is_second: bool, places: Mapping[StoredValue, Name]) -> None:
         """Emit one counted iteration."""
         builder, part = self.builder, self.part
         self.turn(is_second)

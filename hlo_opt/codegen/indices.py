@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hlo_opt.codegen.index_text import digit_text, index_type, integer_text, render
-from hlo_opt.codegen.statements import BLOCK, THREAD, Pair, Statements
+from hlo_opt.codegen.statements import BLOCK, THREAD, SplitPosition, Statements
 from hlo_opt.codegen.tree import Leave, Let
 from hlo_opt.ir import Shape
 from hlo_opt.ir.index_map import (
@@ -61,7 +61,7 @@ class Indices(Statements):
             inner = code("({})", inner)
         return self._digit_name(expression, digit_text(expression, inner))
 
-    def _digit_of_pair(self, expression: Quotient | Remainder, pair: Pair) -> Code:
+    def _digit_of_pair(self, expression: Quotient | Remainder, pair: SplitPosition) -> Code:
         """A digit of an element computed from that of its vector, so that the compiler sees that a vector's elements
         are neighbours."""
         operator = "/" if isinstance(expression, Quotient) else "%"
@@ -69,7 +69,7 @@ class Indices(Statements):
         if isinstance(expression, Quotient):
             return self._digit_name(expression, first)
         name = self._digit_name(expression, code("{} * {} + {}", first, pair.size, pair.number))
-        self._pairs[name] = Pair(first, pair.size, pair.number)
+        self._pairs[name] = SplitPosition(first, pair.size, pair.number)
         return name
 
     def _digit_name(self, expression: Expression, value: Code) -> Code:
@@ -118,7 +118,7 @@ class Indices(Statements):
         match expression:
             case Sum(left=Product(left=Variable() as first, factor=size), right=Variable() as number):
                 if first.low >= 0 and (number.low, number.high) == (0, size - 1):
-                    self._pairs[of(name)] = Pair(of(first), size, of(number))
+                    self._pairs[of(name)] = SplitPosition(of(first), size, of(number))
         return Variable(expression.low, expression.high, name.text)
 
     def bounded(self, stem: str, value: Code, low: int, high: int) -> Variable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field, replace
 
-from hlo_opt.codegen.tree import Kept, Statement, Table
+from hlo_opt.codegen.tree import ConstantTable, Kept, Statement
 from hlo_opt.ir import Shape
 from hlo_opt.ir.size import at_size, shape_at
 from hlo_opt.ops.code import Name
@@ -26,12 +26,12 @@ class Pointer:
 
 
 @dataclass(frozen=True, eq=False)
-class Tree:
+class KernelTree:
     """A kernel as its emitter built it. Do not modify its statements. `size` as in `Kernel`."""
 
     launch: Launch
     parameters: tuple[Pointer, ...]
-    tables: tuple[Table | Kept, ...]
+    tables: tuple[ConstantTable | Kept, ...]
     body: tuple[Statement, ...]
     size: int = 0
 
@@ -42,14 +42,14 @@ _ELEMENT = 8
 """Bytes per element in that memory, enough for the widest register."""
 
 
-def kept_places(tree: Tree) -> list[tuple[Kept, int]]:
+def kept_places(tree: KernelTree) -> list[tuple[Kept, int]]:
     """The arrays of kept memory, through which the blocks of a launch communicate, each with its offset in bytes."""
     kept = [table for table in tree.tables if isinstance(table, Kept)]
     ends = itertools.accumulate((_ELEMENT * table.size for table in kept), initial=0)
     return list(zip(kept, ends, strict=False))
 
 
-def kept_bytes(tree: Tree) -> int:
+def kept_bytes(tree: KernelTree) -> int:
     """The bytes of kept memory that a kernel needs; 0 where its blocks do not communicate."""
     return sum(_ELEMENT * table.size for table, _ in kept_places(tree))
 
@@ -84,7 +84,7 @@ class Kernel:
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...]
     kind: str
-    tree: Tree = field(repr=False, compare=False)
+    tree: KernelTree = field(repr=False, compare=False)
     aliases: tuple[tuple[int, int], ...] = ()
     own: tuple[int, ...] = ()
     in_order: bool = False

@@ -14,7 +14,7 @@ from hlo_opt.ir.index_map import Expression, add, constant
 from hlo_opt.ops.code import Code, Name, code, negated
 from hlo_opt.ops.indexing.table import clamped_starts
 from hlo_opt.ops.lowering import Index
-from hlo_opt.plans.lane_loop import Lanes, Results, Value, places_of
+from hlo_opt.plans.lane_loop import CarriedValue, Lanes, Results, places_of
 from hlo_opt.plans.plan import Plan, Segment
 
 
@@ -29,7 +29,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Lanes], first_block: int
 class _Slot:
     """An element of a lane's state, and its variable."""
 
-    value: Value
+    value: CarriedValue
     index: Index
     name: Code
 

@@ -8,7 +8,7 @@ from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.scalars import register_type
 from hlo_opt.ir.index_map import Expression, add, constant, multiply, substitute
 from hlo_opt.ops.code import Code, code
-from hlo_opt.plans.lane_loop import LANE, ROUNDS_AHEAD, Lanes, Value
+from hlo_opt.plans.lane_loop import LANE, ROUNDS_AHEAD, CarriedValue, Lanes
 
 
 def in_rounds_ahead(
@@ -64,7 +64,7 @@ def provide_counters(builder: Builder, part: Lanes, round_: Expression) -> None:
             builder.provide(value.parameter, None, (), counted(value, round_, builder))
 
 
-def counted(value: Value, round_: Expression, builder: Builder) -> Code:
+def counted(value: CarriedValue, round_: Expression, builder: Builder) -> Code:
     """The value of a counter in an iteration."""
     assert value.counts is not None
     first, step = value.counts

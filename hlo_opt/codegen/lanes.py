@@ -22,10 +22,10 @@ from hlo_opt.codegen.lanes_updates import KIND, VALUES, update_of
 from hlo_opt.codegen.threads import is_ordered, leaves, meets, only_counts, threads_meet
 from hlo_opt.codegen.tree import (
     Aligned,
+    BlockRange,
     Kept,
     Network,
     Note,
-    Segment,
     Statement,
     codes_of,
     names_in,
@@ -163,21 +163,21 @@ def _of_blocks(kernel: Kernel) -> str:
         text, part = _part(alone, _segments(alone)[0], f"{_inner(kernel)}_{number}")
         texts.append(text)
         parts.append(part)
-    parts += [_Part(s.first, s.last, "", False) for s in body if isinstance(s, Segment)]
+    parts += [_Part(s.first, s.last, "", False) for s in body if isinstance(s, BlockRange)]
     return "".join(texts) + _launcher(kernel, parts)
 
 
-def _apart(kernel: Kernel) -> list[tuple[Segment, Kernel]]:
+def _apart(kernel: Kernel) -> list[tuple[BlockRange, Kernel]]:
     """Segments whose threads neither meet nor share anything with other blocks, beside others whose threads do; each
     with a kernel of it alone."""
     body, tables = kernel.tree.body, kernel.tree.tables
-    before = [s for s in body if not isinstance(s, Segment)]
+    before = [s for s in body if not isinstance(s, BlockRange)]
     if kernel.in_order or kernel.launch.cooperative or _merges(kernel) or as_loops(kernel) is None or meets(before):
         return []
     kept = {table.name for table in tables if isinstance(table, Kept)}
     rest = tuple(table for table in tables if not isinstance(table, Kept))
     found = []
-    for segment in (s for s in body if isinstance(s, Segment)):
+    for segment in (s for s in body if isinstance(s, BlockRange)):
         tree = replace(kernel.tree, body=(*before, segment), tables=rest)
         alone = replace(kernel, tree=tree)
         pieces = (piece for s in walk(segment.body) for c in codes_of(s) for piece in c.parts())
@@ -230,7 +230,7 @@ def _of_threads(kernel: Kernel) -> str:
     return "".join(text for text, _ in parts) + _launcher(kernel, [part for _, part in parts])
 
 
-def _part(kernel: Kernel, segment: Segment, name: str) -> tuple[str, _Part]:
+def _part(kernel: Kernel, segment: BlockRange, name: str) -> tuple[str, _Part]:
     """The function of a segment, and what the launcher knows of it."""
     chunks = chunks_of(kernel, segment, name, _parameters(kernel))
     if chunks is not None:
@@ -247,15 +247,15 @@ def _part(kernel: Kernel, segment: Segment, name: str) -> tuple[str, _Part]:
     return text, _Part(segment.first, segment.last, name, leaves(segment.body), computing=computing)
 
 
-def _segments(kernel: Kernel) -> list[Segment]:
+def _segments(kernel: Kernel) -> list[BlockRange]:
     """The segments of a kernel, each with the statements that stand before all of them. A kernel without segments is
     one, of all blocks."""
     body = kernel.tree.body
-    segments = [statement for statement in body if isinstance(statement, Segment)]
+    segments = [statement for statement in body if isinstance(statement, BlockRange)]
     if not segments:
-        return [Segment(0, kernel.launch.grid, list(body))]
-    before = [statement for statement in body if not isinstance(statement, Segment)]
-    return [Segment(segment.first, segment.last, [*before, *segment.body]) for segment in segments]
+        return [BlockRange(0, kernel.launch.grid, list(body))]
+    before = [statement for statement in body if not isinstance(statement, BlockRange)]
+    return [BlockRange(segment.first, segment.last, [*before, *segment.body]) for segment in segments]
 
 
 def _function(kernel: Kernel, statements: Sequence[Statement], name: str, more: str = "") -> str:

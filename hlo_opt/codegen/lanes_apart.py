@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hlo_opt.codegen.lanes_folds import place_of
 from hlo_opt.codegen.tree import Assign, Block, Do, Let, Neighbours, Note, Statement, codes_of, walk
 from hlo_opt.ir.index_map import Constant, Expression, Product, Sum, Variable, substitute, variables_of
-from hlo_opt.ops.code import Address, Cell, Function, Name, Piece
+from hlo_opt.ops.code import Address, Cell, CodePiece, Function, Name
 
 _SUMS = "hlo_atomic_add_f32"
 """Adds as many values as it is given to neighbouring elements."""
@@ -93,7 +93,7 @@ def _mentioned(statement: Statement) -> Iterator[tuple[Cell, int]]:
                     yield element, _width(expression.pieces) if first is piece else 0
 
 
-def _width(pieces: Sequence[Piece]) -> int:
+def _width(pieces: Sequence[CodePiece]) -> int:
     """How many elements a call changes whose first argument is an address."""
     match pieces[0]:
         case Function(text) if text in _ONE:

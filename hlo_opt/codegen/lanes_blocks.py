@@ -24,12 +24,12 @@ from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.threads import leaves, meets, meets_in_grid
 from hlo_opt.codegen.tree import (
     Aligned,
-    Array,
     Assign,
     Barrier,
     Block,
+    BlockRange,
     Break,
-    Chain,
+    DeclaredArray,
     Fence,
     For,
     GridBarrier,
@@ -38,9 +38,9 @@ from hlo_opt.codegen.tree import (
     Neighbours,
     Network,
     Note,
-    Segment,
     Statement,
-    Walk,
+    StrideLoop,
+    ThreadChain,
     codes_of,
     functions_in,
     names_in,
@@ -96,7 +96,7 @@ class _Writer(StretchText):
         """Loops and conditions around the statement at hand."""
         self.fills = False
         """Whether threads write bytes that hold several elements, and so must have those in all rounds."""
-        self.shared: list[Array] = []
+        self.shared: list[DeclaredArray] = []
         self.taken: dict[str, int] = {}
         """How many elements at a time walks take of an array that threads keep or share; 0: one by one."""
         self.handed: list[str] = []
@@ -182,7 +182,7 @@ class _Writer(StretchText):
         done = False  # whether the statements at hand combine what has been combined already
         for item in self.unpeeled(items):
             is_tree = isinstance(item, For) and item.tree is not None
-            if done and not isinstance(item, Let | Array):
+            if done and not isinstance(item, Let | DeclaredArray):
                 done = not is_tree
             elif isinstance(item, For) and self.has_team(item):
                 self.fold_team(item, nodes)
@@ -218,7 +218,7 @@ class _Writer(StretchText):
         match item:
             case Note():
                 return
-            case Array(kind, name, shared=shared):
+            case DeclaredArray(kind, name, shared=shared):
                 self.declare(name, kind)
                 if shared:
                     self.shared.append(item)
@@ -233,7 +233,7 @@ class _Writer(StretchText):
                 self.flush(nodes)
                 nodes.append("hlo::fence();" if isinstance(item, Fence) else next(iter(self.other(item))))
                 return
-            case Chain(_, handed, walking, abreast):
+            case ThreadChain(_, handed, walking, abreast):
                 self.handed += [f"{array.kind} {array.name.text}[{array.size}];" for array in handed]
                 if abreast % WARP and _is_long(self.current.items):
                     self.flush(nodes)
@@ -263,7 +263,7 @@ class _Writer(StretchText):
             case Let():
                 self.let_item(item, nodes)
                 return
-            case Block() | For() | Walk() | Neighbours() | Segment():
+            case Block() | For() | StrideLoop() | Neighbours() | BlockRange():
                 self.compound(item, nodes)
                 return
         self.exchanged(item, nodes)
@@ -299,8 +299,8 @@ class _Writer(StretchText):
         known = self.pure.keys() | self.uniform | {THREAD.text}
         return item.is_index and item.constant and plain and index_names(item) <= known
 
-    def compound(self, item: Block | For | Walk | Neighbours | Segment, nodes: list[Node]) -> None:
-        if isinstance(item, Segment):
+    def compound(self, item: Block | For | StrideLoop | Neighbours | BlockRange, nodes: list[Node]) -> None:
+        if isinstance(item, BlockRange):
             alive = self.alive
             self.flush(nodes)
             header = f"if ({BLOCK.text} >= {item.first} && {BLOCK.text} < {item.last})"
@@ -310,7 +310,7 @@ class _Writer(StretchText):
         if not meets([item]):
             if leaves([item]):
                 raise UnknownError("a thread leaves")
-            if isinstance(item, Walk) and (self.is_own(item.start) or self.is_same_start(item)):
+            if isinstance(item, StrideLoop) and (self.is_own(item.start) or self.is_same_start(item)):
                 self.flush(nodes)
                 lines = walk_lines(item, self.uniform) if self.simd else None
                 nodes.append(self.inside_out(item) if lines is None else "\n".join(lines))
@@ -373,7 +373,8 @@ class _Writer(StretchText):
             return False
         mentioned = {name.text for header in (loop.first, loop.test, loop.step) for name in header.names()}
         kept = any(
-            isinstance(s, Array) or (isinstance(s, Assign) and s.target.name is not None) for s in walk(loop.body)
+            isinstance(s, DeclaredArray) or (isinstance(s, Assign) and s.target.name is not None)
+            for s in walk(loop.body)
         )
         known = self.homes.keys() | self.banks.keys()
         is_same = mentioned - {loop.name.text} <= self.uniform
@@ -386,11 +387,11 @@ class _Writer(StretchText):
     def is_own(self, start: Expression) -> TypeGuard[Variable]:
         return isinstance(start, Variable) and (start.name == THREAD.text or start.name in self.pure)
 
-    def is_same_start(self, item: Walk) -> bool:
+    def is_same_start(self, item: StrideLoop) -> bool:
         """Whether all threads walk the same elements, each with data of its own for every element."""
         return set(variables_of(item.start)) <= self.uniform and self.simd
 
-    def inside_out(self, item: Walk) -> Around:
+    def inside_out(self, item: StrideLoop) -> Around:
         """The loop around the threads instead of in each. Threads that take neighbouring elements at a time take, here,
         elements that lie as far apart as there are threads beside each other: which thread has which of a round's does
         not matter as long as it keeps them. Threads that walk a row together walk it to its end before those of the
@@ -439,7 +440,7 @@ class _Writer(StretchText):
             parts.append(part(whole, item.end, _PART))
         return Around("", [*once, *([Rows(stretch, item.stride, parts)] if by_rows else parts)])
 
-    def piece_of(self, item: Walk, start: Expression, before: str | None) -> tuple[int, str]:
+    def piece_of(self, item: StrideLoop, start: Expression, before: str | None) -> tuple[int, str]:
         """How many threads are beside each other in a walk, and where the first of those at hand begins. 0 where they
         are not."""
         piece = 2 * WARP if item.stride % (2 * WARP) == self.block % (2 * WARP) == 0 else WARP
@@ -451,7 +452,7 @@ class _Writer(StretchText):
         rest = substitute(start, {THREAD.text: constant(0)})
         return (piece, f"{before} + hlo_first") if modulo(rest, piece) == constant(0) else (0, "")
 
-    def once(self, stretch: Stretch, item: Walk) -> list[Node]:
+    def once(self, stretch: Stretch, item: StrideLoop) -> list[Node]:
         """Declarations that each element of a walk would compute again, from variables of the thread and nothing of the
         element. They become a stretch before the walk."""
         changed = {s.target.name.text for s in walk(item.body) if isinstance(s, Assign) and s.target.name is not None}
@@ -473,7 +474,7 @@ class _Writer(StretchText):
         stretch.items = [s for s in stretch.items if not any(s is let for let in hoisted.items)]
         return [hoisted] if hoisted.items else []
 
-    def take(self, item: Walk, vector: Neighbours | None) -> None:
+    def take(self, item: StrideLoop, vector: Neighbours | None) -> None:
         """Note how a walk takes elements that threads keep or share. A thread has others where it takes several at a
         time: raises UnknownError where two walks differ in that. One that reaches no other memory takes what each
         thread has, whichever elements these are."""
@@ -486,7 +487,7 @@ class _Writer(StretchText):
             if self.taken.setdefault(name, vector.size if vector else 0) != (vector.size if vector else 0):
                 raise UnknownError("elements that a thread keeps, and takes in another way later")
 
-    def vector_of(self, item: Walk) -> Neighbours | None:
+    def vector_of(self, item: StrideLoop) -> Neighbours | None:
         """Where all that a round does is to take neighbours, with constants that do not depend on the round: these."""
         *constants, only = item.body
         if self.fills or not isinstance(only, Neighbours):

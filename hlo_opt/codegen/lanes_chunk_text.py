@@ -22,17 +22,17 @@ from hlo_opt.codegen.lanes_turns import FUNCTIONS, Turns
 from hlo_opt.codegen.statements import BLOCK
 from hlo_opt.codegen.tree import (
     Aligned,
-    Array,
     Assign,
     Block,
     Break,
+    DeclaredArray,
     Do,
     For,
     Let,
     Neighbours,
     Note,
     Statement,
-    Walk,
+    StrideLoop,
     codes_of,
     walk,
 )
@@ -63,7 +63,7 @@ class UnknownError(Exception):
     """The kernel has something that chunks cannot follow."""
 
 
-class Writer(ThreadText):
+class ChunkWriter(ThreadText):
     """Writes statements of lanes from the number `first` up to `end`, or as many as are alive. `values` are what index
     variables stand for, `constants` arrays into which nobody writes meanwhile."""
 
@@ -163,7 +163,7 @@ class Writer(ThreadText):
                 nodes.append(Around(f"if ({self.text(condition)})", self.sequence(body), True))
                 if otherwise:
                     nodes.append(Around("else", self.sequence(otherwise)))
-            case Walk():
+            case StrideLoop():
                 self.item(walked(item), nodes)
             case For(name=None, carries=True):
                 self.looping += 1
@@ -189,7 +189,7 @@ class Writer(ThreadText):
                     self.stretch_of(nodes).items.append(item)
             case Note() | Aligned():
                 pass
-            case Array(kind, name):
+            case DeclaredArray(kind, name):
                 stretch = self.stretch_of(nodes)
                 self.homes[name.text] = stretch
                 self.types[name.text] = ""

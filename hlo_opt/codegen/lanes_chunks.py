@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from hlo_opt.codegen.kernel import Kernel
-from hlo_opt.codegen.lanes_chunk_text import CHUNK, FROM, INSIDE, LANE, LEAST, ROW, UnknownError, Writer
+from hlo_opt.codegen.lanes_chunk_text import CHUNK, FROM, INSIDE, LANE, LEAST, ROW, ChunkWriter, UnknownError
 from hlo_opt.codegen.lanes_parts import parts_of_row, within
 from hlo_opt.codegen.lanes_runs import FEWEST, differing_digits, in_runs, run_lines, used_in
 from hlo_opt.codegen.lanes_runs import MOST as RUN
@@ -22,13 +22,13 @@ from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.threads import is_ordered, keeps_memory
 from hlo_opt.codegen.tree import (
     Aligned,
+    BlockRange,
     Break,
     For,
     Leave,
     Let,
     Neighbours,
     Note,
-    Segment,
     Statement,
     codes_of,
     walk,
@@ -83,7 +83,7 @@ class Chunks:
     run: int = 1
 
 
-def chunks_of(kernel: Kernel, segment: Segment, name: str, parameters: str) -> Chunks | None:
+def chunks_of(kernel: Kernel, segment: BlockRange, name: str, parameters: str) -> Chunks | None:
     """The function of a chunk of a segment's blocks; None for what chunks cannot follow."""
     body = walked_changes([s for s in segment.body if not isinstance(s, Aligned | Note)])
     elements = _elements(kernel, segment, body)
@@ -114,7 +114,7 @@ def chunks_of(kernel: Kernel, segment: Segment, name: str, parameters: str) -> C
         if len(parts) > 1:
             text = _by_parts(kernel, elements, cut, parts, name, parameters)
         else:
-            writer = Writer(cut.values, cut.lanes, constants)
+            writer = ChunkWriter(cut.values, cut.lanes, constants)
             writer.apart = in_order
             text = _function(name, parameters, cut, writer.lines_of(elements.items))
             if in_order and not (cut.lanes > 1 and writer.are_apart(elements.items)):
@@ -134,7 +134,7 @@ def _by_parts(
     texts, calls = [], []
     for number, (low, high) in enumerate(parts):
         values, lanes = within(cut.values, INSIDE, low, high), min(cut.lanes, high - low)
-        lines = Writer(values, lanes, constants).lines_of(elements.items)
+        lines = ChunkWriter(values, lanes, constants).lines_of(elements.items)
         texts.append(_function(f"{name}_{number}", parameters, cut, lines))
         calls += [
             f"{{ const long long hlo_low = {FROM} > {low} ? {FROM} : {low}, hlo_high = {FROM} + hlo_live < {high} ? "
@@ -144,7 +144,7 @@ def _by_parts(
     return "".join(texts) + _function(name, parameters, cut, calls)
 
 
-def _has_whole_rows(segment: Segment, elements: _Elements, cut: _Cut) -> bool:
+def _has_whole_rows(segment: BlockRange, elements: _Elements, cut: _Cut) -> bool:
     """Whether chunks are rows, and so short that blocks may have more or fewer of them."""
     total = elements.count or (segment.last - segment.first) * elements.span
     return 0 < cut.row == cut.lanes <= elements.span and total % cut.row == 0
@@ -171,7 +171,7 @@ class _Elements:
     items: list[Statement]
 
 
-def _elements(kernel: Kernel, segment: Segment, body: Sequence[Statement]) -> _Elements | None:
+def _elements(kernel: Kernel, segment: BlockRange, body: Sequence[Statement]) -> _Elements | None:
     """The elements of a segment. Neighbours that a thread takes are elements by themselves where nothing else is done
     but declarations."""
     leaving = [s for s in body if isinstance(s, Leave)]
@@ -203,7 +203,7 @@ def _declared(body: Sequence[Statement]) -> _Values:
     return known
 
 
-def _number(kernel: Kernel, segment: Segment) -> Expression:
+def _number(kernel: Kernel, segment: BlockRange) -> Expression:
     """The number of a thread among those of all blocks of a segment."""
     before = multiply(
         add(Variable(segment.first, segment.last - 1, BLOCK.text), constant(-segment.first)), kernel.launch.block
@@ -221,7 +221,7 @@ class _Cut:
     values: _Values
 
 
-def _cut(kernel: Kernel, segment: Segment, elements: _Elements, fewest: int, shortest: int) -> _Cut:
+def _cut(kernel: Kernel, segment: BlockRange, elements: _Elements, fewest: int, shortest: int) -> _Cut:
     """The cut that leaves the fewest digits that differ from lane to lane, of chunks that have `fewest` lanes at least,
     or are parts of rows of `shortest` elements or more."""
     lets = used_in(elements.items)
@@ -246,7 +246,7 @@ def _cut(kernel: Kernel, segment: Segment, elements: _Elements, fewest: int, sho
     return best
 
 
-def _along_edges(kernel: Kernel, segment: Segment, elements: _Elements) -> _Cut | None:
+def _along_edges(kernel: Kernel, segment: BlockRange, elements: _Elements) -> _Cut | None:
     """The cut into rows of which only the ends differ, where blocks are parts of rows; None where there are none. In
     such a block each lane would have to ask whether it is at an end."""
     if any(isinstance(s, For | Break) for s in walk(elements.items)) or not _is_flat(kernel, segment, elements.items):
@@ -260,7 +260,7 @@ def _along_edges(kernel: Kernel, segment: Segment, elements: _Elements) -> _Cut 
     return None
 
 
-def _in_runs(kernel: Kernel, segment: Segment, elements: _Elements, cut: _Cut) -> list[tuple[_Cut, int]]:
+def _in_runs(kernel: Kernel, segment: BlockRange, elements: _Elements, cut: _Cut) -> list[tuple[_Cut, int]]:
     """Cuts of chunks in runs, with the runs' length, that leave fewer digits that differ from lane to lane than `cut`
     does, those that leave the fewest first."""
     lets = used_in(elements.items)
@@ -293,7 +293,7 @@ def _short(elements: _Elements, cut: _Cut) -> _Cut:
     return _Cut(lanes, 0, _even(elements, lanes)) if ends and not cut.row and lanes < cut.lanes else cut
 
 
-def _together(kernel: Kernel, segment: Segment, elements: _Elements, cut: _Cut) -> int:
+def _together(kernel: Kernel, segment: BlockRange, elements: _Elements, cut: _Cut) -> int:
     """How many blocks are best a chunk: one, but for a loop that hands on what lanes have. It goes over memory in steps
     of a row, and through a chunk in each: long chunks are read as streams, and what they hand on stays in the first
     cache."""
@@ -313,7 +313,7 @@ def _even(elements: _Elements, lanes: int) -> _Values:
     return {name: substitute(value, {_POSITION: position}) for name, value in elements.values.items()}
 
 
-def _by_rows(elements: _Elements, segment: Segment, row: int) -> _Values:
+def _by_rows(elements: _Elements, segment: BlockRange, row: int) -> _Values:
     """Values where a chunk is a part of a row: the position is that among the elements of all blocks, as if there were
     only the first."""
     total = elements.count or (segment.last - segment.first) * elements.span
@@ -326,7 +326,7 @@ def _by_rows(elements: _Elements, segment: Segment, row: int) -> _Values:
     return {**values, BLOCK.text: constant(segment.first)}
 
 
-def _is_flat(kernel: Kernel, segment: Segment, items: Sequence[Statement]) -> bool:
+def _is_flat(kernel: Kernel, segment: BlockRange, items: Sequence[Statement]) -> bool:
     """Whether blocks and threads are mentioned only as the number of a thread among those of all blocks."""
     own = _number(kernel, segment)
     for statement in walk(items):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from hlo_opt.codegen.tree import Array, Assign, Let, Statement, functions_in, names_in
+from hlo_opt.codegen.tree import Assign, DeclaredArray, Let, Statement, functions_in, names_in
 from hlo_opt.ops.code import Name
 
 PART, NEAR = 20, 6
@@ -27,7 +27,7 @@ def parts_of(items: Sequence[Statement]) -> list[list[Statement]]:
     lane."""
     count = round(sum(map(_weight, items)) / PART)
     is_wide = len(items) > ABREAST * _longest(items) and len(items) < MANY
-    if count < 2 or is_wide or any(isinstance(s, Array) for s in items):
+    if count < 2 or is_wide or any(isinstance(s, DeclaredArray) for s in items):
         return [list(items)]
     handed = _handed(items)
     ends = [0]
@@ -74,7 +74,7 @@ def parts_by_weight(items: Sequence[Statement]) -> list[list[Statement]]:
         done.append(done[-1] + _weight(item, SLOW) + FUNCTION * called)
     is_chain = len(items) <= ABREAST * _longest(items)
     count = round(done[-1] / (PART if is_chain else WEIGHT))
-    if count < 2 or any(isinstance(s, Array) for s in items):
+    if count < 2 or any(isinstance(s, DeclaredArray) for s in items):
         return [list(items)]
     handed, ends = _handed(items), [0]
     for number in range(1, count):

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from hlo_opt.codegen.lanes_cuts import FUNCTIONS
 from hlo_opt.codegen.tree import Assign, Let, Statement, functions_in, names_in
-from hlo_opt.ops.code import Cell, Code, Function, Name, Piece
+from hlo_opt.ops.code import Cell, Code, CodePiece, Function, Name
 
 LANES = 8
 ROUND = "hlo_round_f16"
@@ -107,7 +107,7 @@ class _Text:
             raise _OtherError
         return f"hlo::put({name}_of + {self.where.lane}, {value});"
 
-    def variable(self, piece: Piece) -> str | None:
+    def variable(self, piece: CodePiece) -> str | None:
         """A variable of floats; None for another piece."""
         name = piece.array if isinstance(piece, Cell) and piece.array in self.where.scalars else piece
         if not isinstance(name, Name):
@@ -124,7 +124,7 @@ class _Text:
                 return f"hlo::selected({which}, {self.operand(one)}, {self.operand(other)})"
         return f"hlo::all({self.arithmetic(value.pieces)})"
 
-    def arithmetic(self, pieces: Sequence[Piece]) -> str:
+    def arithmetic(self, pieces: Sequence[CodePiece]) -> str:
         """Operations, and calls of functions."""
         text, before = list[str](), ""
         for piece, follows in pairwise([*pieces, ""]):
@@ -143,7 +143,7 @@ class _Text:
             before = piece.text if isinstance(piece, Function) else ""
         return "".join(text)
 
-    def called(self, function: str, follows: Piece) -> str:
+    def called(self, function: str, follows: CodePiece) -> str:
         if function in (ROUND, _FROM_BITS):
             return self.where.call(function)
         if function not in _CALLED:
@@ -151,7 +151,7 @@ class _Text:
         kind = _KIND if isinstance(follows, str) and follows[: len(_KIND)] == _KIND else ""
         return f"HLO_EACH({self.where.call(function)}{kind})"
 
-    def operand(self, piece: Piece) -> str:
+    def operand(self, piece: CodePiece) -> str:
         """A variable or a number."""
         if isinstance(piece, str):
             if not _NUMBER.issuperset(piece):
@@ -162,7 +162,7 @@ class _Text:
             raise _OtherError
         return f"hlo::all({variable})"
 
-    def truth(self, pieces: Sequence[Piece]) -> str:
+    def truth(self, pieces: Sequence[CodePiece]) -> str:
         """A comparison, or what is made of several."""
         match pieces:
             case (left, str() as test, right) if test in _COMPARISONS:

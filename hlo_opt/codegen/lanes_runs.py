@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 
-from hlo_opt.codegen.lanes_chunk_text import FROM, INSIDE, LANE, LANES, WIDE, UnknownError, Writer
+from hlo_opt.codegen.lanes_chunk_text import FROM, INSIDE, LANE, LANES, WIDE, ChunkWriter, UnknownError
 from hlo_opt.codegen.lanes_folds import place_of, stride
 from hlo_opt.codegen.lanes_nodes import Stretch
 from hlo_opt.codegen.lanes_sides import by_side, predicates_of
@@ -26,7 +26,7 @@ from hlo_opt.ir.index_map import (
     substitute,
     variables_of,
 )
-from hlo_opt.ops.code import Cell, Name, Part
+from hlo_opt.ops.code import Cell, Name, PackedElement
 
 MOST = 8
 """Elements of the longest run."""
@@ -108,9 +108,9 @@ def run_lines(
     """
     deep = _depth(items) >= _DEEP
     befores, by_rows, masked = list[list[str]](), False, 0
-    writers, lasts, by_condition = list[Writer](), list[Stretch](), dict[tuple[Condition, ...], Name]()
+    writers, lasts, by_condition = list[ChunkWriter](), list[Stretch](), dict[tuple[Condition, ...], Name]()
     for number in range(run):
-        writer = Writer(in_runs(values, run, number), lanes // run, constants)
+        writer = ChunkWriter(in_runs(values, run, number), lanes // run, constants)
         writer.uniform |= set(alike)
         writer.sides, writer.size = by_condition, run * sum(1 for _ in walk(items))
         try:
@@ -162,7 +162,7 @@ def run_lines(
     return [*whole, *behind, "}"]
 
 
-def _is_of_run(name: str, writers: Sequence[Writer]) -> bool:
+def _is_of_run(name: str, writers: Sequence[ChunkWriter]) -> bool:
     """Whether a variable that is the same for all lanes is also the same for all elements of a run, for each of which
     there is a writer."""
     first, *others = writers
@@ -179,7 +179,7 @@ def _is_of_run(name: str, writers: Sequence[Writer]) -> bool:
     return True
 
 
-def _masks_neighbours(writer: Writer, items: Sequence[Statement]) -> bool:
+def _masks_neighbours(writer: ChunkWriter, items: Sequence[Statement]) -> bool:
     """Whether statements that were written may read memory under a condition that differs from lane to lane, and leave
     elements out between two lanes: what another element of the run reads lies there."""
     conditions = [s for s in walk(items) if isinstance(s, Block) and s.condition.pieces]
@@ -190,7 +190,7 @@ def _masks_neighbours(writer: Writer, items: Sequence[Statement]) -> bool:
     cells = [p for p in pieces if isinstance(p, Cell) and p.array not in writer.scalars]
     places = [place_of(cell, writer.full) for cell in cells]
     strides = [stride(substitute(p, writer.full), lane) for p in places if p is not None for lane in LANES]
-    return None in places or any(s not in (0, 1) for s in strides) or any(isinstance(p, Part) for p in pieces)
+    return None in places or any(s not in (0, 1) for s in strides) or any(isinstance(p, PackedElement) for p in pieces)
 
 
 def _copies_anywhere(items: Sequence[Statement]) -> bool:

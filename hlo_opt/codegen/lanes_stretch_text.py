@@ -22,9 +22,9 @@ from hlo_opt.codegen.lanes_text import (
 )
 from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.tree import (
-    Array,
     Assign,
     Block,
+    DeclaredArray,
     For,
     Leave,
     Let,
@@ -35,7 +35,7 @@ from hlo_opt.codegen.tree import (
     walk,
 )
 from hlo_opt.ir.index_map import Expression, Quotient, Variable, add, multiply, substitute, variables_of
-from hlo_opt.ops.code import Code, FirstRound, Name, Part, Shuffle
+from hlo_opt.ops.code import Code, FirstRound, Name, PackedElement, Shuffle
 from hlo_opt.plans.columns import WARP
 
 VECTOR = 8
@@ -66,7 +66,7 @@ class StretchText(ThreadText):
         """Where a thread's variable is declared."""
         self.arrays_of: dict[str, str] = {}
         """Types of what has an element per thread, by name."""
-        self.banks: dict[str, Array] = {}
+        self.banks: dict[str, DeclaredArray] = {}
         """Each thread's own arrays, by name."""
         self.shown: dict[int, str] = {}
         """Where the register that a statement reads from another thread lies, by the statement."""
@@ -87,7 +87,7 @@ class StretchText(ThreadText):
 
     def is_same(self, condition: Code) -> bool:
         """Whether a condition is the same for all threads, given that none writes the shared memory that it reads."""
-        plain = not any(isinstance(piece, Shuffle | Part | FirstRound) for piece in condition.parts())
+        plain = not any(isinstance(piece, Shuffle | PackedElement | FirstRound) for piece in condition.parts())
         return plain and {name.text for name in condition.names()} <= self.uniform
 
     def spill(self, nodes: Sequence[Node]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from hlo_opt.codegen.tree import For, Let, Neighbours, Statement, Walk
+from hlo_opt.codegen.tree import For, Let, Neighbours, Statement, StrideLoop
 
 
 @dataclass(eq=False)
@@ -32,7 +32,7 @@ class WalkRound:
     round are neighbours in memory (0: each thread's elements are at a place of its own). `by_rows`: the loop over
     rounds runs only for threads that walk together."""
 
-    walk: Walk
+    walk: StrideLoop
     base: str
     vector: Neighbours | None
     places: list[Let]

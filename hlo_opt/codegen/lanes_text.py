@@ -8,17 +8,17 @@ from hlo_opt.codegen.cuda import statement_lines, walked
 from hlo_opt.codegen.index_text import digit_text, render
 from hlo_opt.codegen.statements import THREAD
 from hlo_opt.codegen.tree import (
-    Array,
     Assign,
+    AtomicChange,
     Block,
-    Change,
+    BlockRange,
+    DeclaredArray,
     For,
     Let,
     Neighbours,
     Peeled,
-    Segment,
     Statement,
-    Walk,
+    StrideLoop,
     walk,
 )
 from hlo_opt.ir.index_map import (
@@ -40,7 +40,7 @@ from hlo_opt.ops.code import (
     FirstRound,
     Function,
     Name,
-    Part,
+    PackedElement,
     Shuffle,
     Special,
     code,
@@ -111,7 +111,7 @@ class ThreadText:
                 return self.cell(array, index)
             case Address(element):
                 return f"&{self.piece(element)}"
-            case Part(bits, array, position):
+            case PackedElement(bits, array, position):
                 return f"hlo_get<{bits}>({self.name(array.text)}, {self.text(position)})"
             case FirstRound(step, stride):
                 return self.first_round(step, stride)
@@ -169,9 +169,9 @@ class ThreadText:
                 yield f"for ({head}; {self.text(test)}; {self.text(step)}) {{"
                 yield from self.lines(body)
                 yield "}"
-            case Walk():
+            case StrideLoop():
                 yield from self.statement(walked(statement))
-            case Segment(body=body) | Peeled(walking=body) | Change(walking=body):
+            case BlockRange(body=body) | Peeled(walking=body) | AtomicChange(walking=body):
                 yield from self.lines(body)
             case Neighbours():
                 yield from self.arrays(statement.bits)
@@ -186,12 +186,12 @@ class ThreadText:
     def other(self, statement: Statement) -> Iterator[str]:
         """A statement that has no statements inside: as on a GPU, but for its expressions."""
         match statement:
-            case Array():
+            case DeclaredArray():
                 yield from self.arrays([statement])
             case _:
                 yield from statement_lines([statement], "", self.text)
 
-    def arrays(self, arrays: Sequence[Array]) -> Iterator[str]:
+    def arrays(self, arrays: Sequence[DeclaredArray]) -> Iterator[str]:
         """A thread's own arrays."""
         for array in arrays:
             yield f"{array.kind} {self.name(array.name.text)}[{array.size}];"

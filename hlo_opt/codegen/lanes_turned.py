@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlo_opt.codegen.lanes_apart import Place
-from hlo_opt.codegen.lanes_chunk_text import FROM, INSIDE, LANE, WIDE, Writer
+from hlo_opt.codegen.lanes_chunk_text import FROM, INSIDE, LANE, WIDE, ChunkWriter
 from hlo_opt.codegen.lanes_folds import place_of
 from hlo_opt.codegen.lanes_text import variables_in
 from hlo_opt.codegen.tree import Assign, Let, Note, Statement, codes_of
@@ -23,7 +23,7 @@ class _Runs:
     element that it belongs to, and the place as an expression."""
 
     array: Name
-    reads: list[tuple[int, Writer, Cell, Expression]] = field(default_factory=list)
+    reads: list[tuple[int, ChunkWriter, Cell, Expression]] = field(default_factory=list)
 
     def first(self, run: int) -> tuple[int, str] | None:
         """The least place, and the text of that of the first lane; None where single elements of runs are read: those
@@ -32,7 +32,9 @@ class _Runs:
         return (low, _text_of(place, writer)) if max(read[0] for read in self.reads) - low == run - 1 else None
 
 
-def copies(writers: Sequence[Writer], stretches: Sequence[Sequence[Statement]], lanes: int) -> tuple[list[str], bool]:
+def copies(
+    writers: Sequence[ChunkWriter], stretches: Sequence[Sequence[Statement]], lanes: int
+) -> tuple[list[str], bool]:
     """The lines that copy runs, for stretches with a writer for each element of a run, of which the writers then read
     the copies, and whether that is all there is to do; `lanes` is the most elements. No lines where a statement may not
     be reached."""
@@ -55,12 +57,12 @@ def copies(writers: Sequence[Writer], stretches: Sequence[Sequence[Statement]], 
     return [*_first_line(writers[0], run), *lines] if lines else [], False
 
 
-def _first_line(writer: Writer, run: int) -> list[str]:
+def _first_line(writer: ChunkWriter, run: int) -> list[str]:
     """The declaration of the first lane's place in a row."""
     return [f"const {WIDE} {_FIRST} = {FROM} / {run};"] if writer.by_rows else []
 
 
-def _text_of(place: Expression, writer: Writer) -> str:
+def _text_of(place: Expression, writer: ChunkWriter) -> str:
     """A place of the first lane."""
     own = next((v for v in variables_in(place) if v.name == INSIDE), None)
     first = {LANE: constant(0)}
@@ -69,7 +71,7 @@ def _text_of(place: Expression, writer: Writer) -> str:
     )
 
 
-def _turned(writers: Sequence[Writer], stretches: Sequence[Sequence[Statement]]) -> list[_Runs]:
+def _turned(writers: Sequence[ChunkWriter], stretches: Sequence[Sequence[Statement]]) -> list[_Runs]:
     """The reads of constant arrays that go back by a run from lane to lane."""
     found = dict[object, _Runs]()
     for writer, items in zip(writers, stretches, strict=True):
@@ -82,7 +84,7 @@ def _turned(writers: Sequence[Writer], stretches: Sequence[Sequence[Statement]])
     return list(found.values())
 
 
-def _place(cell: Cell, writer: Writer) -> tuple[Place, Expression] | None:
+def _place(cell: Cell, writer: ChunkWriter) -> tuple[Place, Expression] | None:
     """The place of an element, where only the lane differs from lane to lane."""
     lane = INSIDE if writer.by_rows else LANE
     place = place_of(cell, writer.full)
@@ -94,7 +96,9 @@ def _place(cell: Cell, writer: Writer) -> tuple[Place, Expression] | None:
 
 
 def _result(
-    writers: Sequence[Writer], stretches: Sequence[Sequence[Statement]], offsets: Mapping[tuple[Writer, Cell], int]
+    writers: Sequence[ChunkWriter],
+    stretches: Sequence[Sequence[Statement]],
+    offsets: Mapping[tuple[ChunkWriter, Cell], int],
 ) -> str | None:
     """Where the first run is written, where each element of a run is read, at these places in it, and written as the
     same element of a run, and nothing else is done."""

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlo_opt.codegen.lanes_alive import numbers_of
-from hlo_opt.codegen.lanes_chunk_text import LANE, ROW, UnknownError, Writer
+from hlo_opt.codegen.lanes_chunk_text import LANE, ROW, ChunkWriter, UnknownError
 from hlo_opt.codegen.lanes_runs import run_lines, runs_of
 from hlo_opt.codegen.lanes_text import digits_in
 from hlo_opt.codegen.statements import THREAD
-from hlo_opt.codegen.tree import Assign, Block, For, Let, Note, Statement, Walk, codes_of, names_in, walk
+from hlo_opt.codegen.tree import Assign, Block, For, Let, Note, Statement, StrideLoop, codes_of, names_in, walk
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, multiply, substitute
 from hlo_opt.ops.code import Cell, Name
 
@@ -31,7 +31,7 @@ LONGEST = 1 << 20
 """Rows, or elements of a row, for each of which a condition is worked out."""
 
 
-def walk_lines(item: Walk, known: Collection[str]) -> list[str] | None:
+def walk_lines(item: StrideLoop, known: Collection[str]) -> list[str] | None:
     """The lines of a walk of a block whose threads begin with the elements that have their numbers. `known` are
     variables that are the same for all threads. None where it is something else."""
     body = [s for s in item.body if not isinstance(s, Note)]
@@ -74,7 +74,7 @@ def _part_lines(
         lines = run_lines(body, values, run, row, constants, known, bounds)
         if lines is not None:
             return lines
-    writer = Writer(values, row, constants, *bounds)
+    writer = ChunkWriter(values, row, constants, *bounds)
     writer.uniform |= set(known)
     return writer.lines_of(body)
 
@@ -100,7 +100,7 @@ class _Array:
         return add(multiply(number, self.row), Variable(first, end - 1, LANE) if end - first > 1 else constant(first))
 
     @classmethod
-    def of(cls, item: Walk, body: Sequence[Statement]) -> _Array | None:
+    def of(cls, item: StrideLoop, body: Sequence[Statement]) -> _Array | None:
         """None for one that has no rows."""
         place = Variable(0, item.end - 1, item.name.text)
         divisors = {d.divisor for e in _indices(body) for d in digits_in(e) if d.left == place}
@@ -114,7 +114,7 @@ class _Array:
         few = (len(rows) - 1) * (len(lanes) - 1) <= PARTS
         return cls(row, rows if few else whole.rows, lanes if len(lanes) - 1 <= PARTS else whole.lanes)
 
-    def _cuts(self, item: Walk, body: Sequence[Statement]) -> tuple[list[int], list[int]]:
+    def _cuts(self, item: StrideLoop, body: Sequence[Statement]) -> tuple[list[int], list[int]]:
         """Where conditions on the place change."""
         row, lane = Variable(0, self.rows[-1] - 1, ROW), Variable(0, self.row - 1, LANE)
         values = {item.name.text: self.place(*self.rows, *self.lanes)}

@@ -20,7 +20,7 @@ from hlo_opt.ops.contraction.table import sum_type, summed
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.matmul import BlockTile, Products, Tile, cells_of, fetched, tiles_of, vector_of
 from hlo_opt.plans.plan import Part, Plan, Segment
-from hlo_opt.plans.products import BLOCK, Space, following
+from hlo_opt.plans.products import BLOCK, ProductSpace, following
 
 ALIGNMENT = 16
 """Bytes of the widest access to shared memory."""
@@ -31,7 +31,7 @@ arrays: the sums leave no registers for more."""
 
 
 @dataclass(frozen=True)
-class Table:
+class SharedTile:
     """A tile in shared memory, with padding of `start` elements at the front.
 
     `across`: lines run along rows (or columns), otherwise along contracted elements.
@@ -52,7 +52,7 @@ class Table:
 class _Frame:
     """Shared state of the emitter: the tile's batch, row and column numbers, and the thread's line and lane."""
 
-    space: Space
+    space: ProductSpace
     tile: Tile
     corner: Corner
     line: Expression
@@ -93,21 +93,27 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Products], first_block: 
     _write(builder, plan, segment, frame, sums, targets)
 
 
-def _frame(builder: Builder, segment: Segment[Products], space: Space, tile: Tile) -> _Frame:
+def _frame(builder: Builder, segment: Segment[Products], space: ProductSpace, tile: Tile) -> _Frame:
     batch, row, column = tile_of(builder, 0, segment.blocks, tiles_of(space, tile))
     line = builder.declare("line", divide(thread_of(BLOCK), tile.lanes))
     lane = builder.declare("lane", modulo(thread_of(BLOCK), tile.lanes))
     return _Frame(space, tile, (batch, row, column), line, lane)
 
 
-def table_of(builder: Builder, stem: str, shape: Shape, *, across: bool) -> Table:
+def table_of(builder: Builder, stem: str, shape: Shape, *, across: bool) -> SharedTile:
     """Declare a tile."""
     kind, size = memory_type(shape.type), shape.element_count
-    return Table(builder.array(kind, builder.fresh(stem), size, shared=True, alignment=ALIGNMENT), shape, across)
+    return SharedTile(builder.array(kind, builder.fresh(stem), size, shared=True, alignment=ALIGNMENT), shape, across)
 
 
 def fill(
-    builder: Builder, space: Space, tile: BlockTile, corner: Corner, side: int, table: Table, step: Expression
+    builder: Builder,
+    space: ProductSpace,
+    tile: BlockTile,
+    corner: Corner,
+    side: int,
+    table: SharedTile,
+    step: Expression,
 ) -> None:
     """Load the tile of rows (side 0) or columns, coalesced; zeros beyond the operand."""
     operand = space.hero.operands[space.operand_of(side)]
@@ -120,11 +126,11 @@ def fill(
 
 def fetch(
     builder: Builder,
-    space: Space,
+    space: ProductSpace,
     tile: BlockTile,
     corner: Corner,
     side: int,
-    table: Table,
+    table: SharedTile,
     step: Expression,
     held: Name | None = None,
 ) -> Name:
@@ -137,7 +143,7 @@ def fetch(
     return held
 
 
-def keep(builder: Builder, space: Space, tile: BlockTile, side: int, table: Table, held: Name) -> None:
+def keep(builder: Builder, space: ProductSpace, tile: BlockTile, side: int, table: SharedTile, held: Name) -> None:
     """Store what `fetch` loaded in the tile."""
     vector = vector_of(space, tile, side)
     builder.advise("unroll")
@@ -150,7 +156,9 @@ def keep(builder: Builder, space: Space, tile: BlockTile, side: int, table: Tabl
 
 
 @contextmanager
-def _own_cells(builder: Builder, space: Space, tile: BlockTile, side: int) -> Iterator[tuple[Expression, Variable]]:
+def _own_cells(
+    builder: Builder, space: ProductSpace, tile: BlockTile, side: int
+) -> Iterator[tuple[Expression, Variable]]:
     """The loop over a thread's vectors of a tile: its round, and the number of the vector in the tile."""
     cells = cells_of(space, tile, side)
     with builder.loop(-(-cells // BLOCK)) as number:
@@ -160,7 +168,7 @@ def _own_cells(builder: Builder, space: Space, tile: BlockTile, side: int) -> It
 
 
 def _places(
-    space: Space, tile: BlockTile, side: int, table: Table, place_of: Expression
+    space: ProductSpace, tile: BlockTile, side: int, table: SharedTile, place_of: Expression
 ) -> Callable[[Expression], tuple[Expression, Expression]]:
     """The indices, in the tile, of a thread's neighbouring elements."""
     vector, along = vector_of(space, tile, side), space.goes_along(side)
@@ -176,11 +184,11 @@ def _places(
 
 def _load(
     builder: Builder,
-    space: Space,
+    space: ProductSpace,
     tile: BlockTile,
     corner: Corner,
     side: int,
-    table: Table,
+    table: SharedTile,
     step: Expression,
     held: Name | None,
 ) -> None:

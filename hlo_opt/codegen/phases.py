@@ -24,7 +24,7 @@ from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.reduction.reducers import running_types
 from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.lane_loop import Results
-from hlo_opt.plans.phases import TERMS_AHEAD, Cell, Phases, place_in
+from hlo_opt.plans.phases import TERMS_AHEAD, Phases, StoredValue, place_in
 from hlo_opt.plans.walks import AHEAD
 
 Before = Callable[[], None]
@@ -61,7 +61,9 @@ class Crew:
                 before()
             builder.store(pointer, shape, index, builder.value(value, index))
 
-    def compute(self, builder: Builder, computed: Cell, pointer: Name, parts: Name | None, before: Before) -> None:
+    def compute(
+        self, builder: Builder, computed: StoredValue, pointer: Name, parts: Name | None, before: Before
+    ) -> None:
         """Write all elements of a cell. `parts` is where the warps of a team meet."""
         if computed.team.ways == 1:
             self.each(builder, computed.stands.shape, pointer, computed.value, before)
@@ -119,7 +121,7 @@ def count(builder: Builder, part: Phases, round_: Expression | None) -> None:
             builder.provide(value.parameter, None, (), counted(value, round_, builder))
 
 
-def meeting_places(builder: Builder, part: Phases, block: int) -> dict[Cell, Name]:
+def meeting_places(builder: Builder, part: Phases, block: int) -> dict[StoredValue, Name]:
     """Declare shared memory where the warps of teams combine their parts."""
     parts = {}
     for computed in part.cells:
@@ -178,7 +180,7 @@ def _sums(builder: Builder, value: Instruction) -> _Sums:
     return _Sums(value, kind, builder.variable(kind, zero(kind)), None)
 
 
-def _fold(builder: Builder, computed: Cell, index: Index, way: Variable, sums: _Sums) -> None:
+def _fold(builder: Builder, computed: StoredValue, index: Index, way: Variable, sums: _Sums) -> None:
     """Fold a thread's terms of an element: every `ways`-th of each piece, and its remainder if the thread has one."""
     ways = computed.team.ways
 
@@ -201,7 +203,7 @@ def _fold(builder: Builder, computed: Cell, index: Index, way: Variable, sums: _
                 take(constant(whole), first, first + size, not whole)
 
 
-def _among_lanes(builder: Builder, computed: Cell, sums: _Sums) -> None:
+def _among_lanes(builder: Builder, computed: StoredValue, sums: _Sums) -> None:
     """Combine the lanes of a warp; the first lane of each element gets the result."""
     team = computed.team
     if team.lanes < 2:
@@ -216,7 +218,7 @@ def _among_lanes(builder: Builder, computed: Cell, sums: _Sums) -> None:
         sums.combine(builder, other)
 
 
-def _leave(builder: Builder, crew: Crew, computed: Cell, sums: _Sums, parts: Name) -> None:
+def _leave(builder: Builder, crew: Crew, computed: StoredValue, sums: _Sums, parts: Name) -> None:
     """Store a warp's partial result for the other warps of its team."""
     thread, apart = thread_of(crew.block), computed.team.apart
     lane = builder.declare("warp_lane", modulo(thread, WARP))
@@ -226,7 +228,7 @@ def _leave(builder: Builder, crew: Crew, computed: Cell, sums: _Sums, parts: Nam
     builder.add(Barrier())
 
 
-def _among_warps(builder: Builder, crew: Crew, computed: Cell, sums: _Sums, parts: Name) -> None:
+def _among_warps(builder: Builder, crew: Crew, computed: StoredValue, sums: _Sums, parts: Name) -> None:
     """Combine the warps of a team in its first warp."""
     thread, apart = thread_of(crew.block), computed.team.apart
     with builder.loop(computed.team.size // WARP - 1) as number:

@@ -16,10 +16,10 @@ from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, levels_of, writes_of
 from hlo_opt.codegen.indices import block_of, only_first, thread_of
 from hlo_opt.codegen.registers import PAIR, pair_of
-from hlo_opt.codegen.row_reduction import Frame, fold_rows, steps_of
+from hlo_opt.codegen.row_reduction import RowFrame, fold_rows, steps_of
 from hlo_opt.codegen.scalars import loaded, memory_type, register_type
 from hlo_opt.codegen.tree import Barrier
-from hlo_opt.codegen.vectors import Store, Target, Targets, each_element, store_all
+from hlo_opt.codegen.vectors import OutputTarget, Store, Targets, each_element, store_all
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply, substitute
 from hlo_opt.ops.code import NOTHING, Code, Name, both, call, cell, code
@@ -42,7 +42,7 @@ class _Sum:
     fold: Fold
     array: Name
     level: int
-    target: Target
+    target: OutputTarget
 
     def at(self, slot: Code) -> Fold:
         """The fold of one of the thread's columns."""
@@ -122,7 +122,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[RowsAndColumns], first_b
             if own > distance:
                 with builder.branch(code("{} < {}", number, own - distance)):
                     _ask_for(builder, segment, early, lane, add(row, constant(distance)))
-        frame = Frame(segment, lane, lane, None, row, live, per_block, _Beside(part, sums, {**shared, **held}))
+        frame = RowFrame(segment, lane, lane, None, row, live, per_block, _Beside(part, sums, {**shared, **held}))
         fold_rows(builder, frame, writes, [lane.name, row.name])
         if threads > WARP and len(part.levels) == 1:  # the next row reuses the shared memory of this one
             builder.add(Barrier())

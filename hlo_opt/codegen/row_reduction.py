@@ -61,10 +61,10 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Rows], first_block: int,
         live = code("{} < {}", thread, threads)
     writes = writes_of(plan, segment, rows, targets, segment.roots)
     steady = [lane.name, start.name, *variables_of(row)]
-    fold_rows(builder, Frame(segment, lane, start, part, row, live, per_block, arrived=arrived), writes, steady)
+    fold_rows(builder, RowFrame(segment, lane, start, part, row, live, per_block, arrived=arrived), writes, steady)
 
 
-class Beside(Protocol):
+class FoldsBeside(Protocol):
     """Folds across rows (column reductions) that read the same elements as the row's own folds."""
 
     @property
@@ -87,7 +87,7 @@ class Beside(Protocol):
 
 
 @dataclass(frozen=True)
-class Frame:
+class RowFrame:
     """Where a thread stands.
 
     `lane` is the thread's number in its row and `start` its first step. `part` is the block's part of the row, where
@@ -102,11 +102,11 @@ class Frame:
     row: Expression
     live: Code
     per_block: int
-    beside: Beside | None = None
+    beside: FoldsBeside | None = None
     arrived: Name | None = None
 
 
-def fold_rows(builder: Builder, frame: Frame, writes: Sequence[Write], steady: Sequence[str]) -> None:
+def fold_rows(builder: Builder, frame: RowFrame, writes: Sequence[Write], steady: Sequence[str]) -> None:
     """Emit all passes over a thread's row, and the writes of its results."""
     segment, lane = frame.segment, frame.lane
     last = [w.level for w in writes if w.per_position] + list(frame.beside.levels if frame.beside else ())
@@ -139,7 +139,7 @@ def _part(
     return row, start, part
 
 
-def _passes(builder: Builder, frame: Frame, writes: Sequence[Write], keeping: Keeper) -> None:
+def _passes(builder: Builder, frame: RowFrame, writes: Sequence[Write], keeping: Keeper) -> None:
     segment, has_met = frame.segment, False
     for level in range(len(segment.part.levels) + 1):
         folds = open_folds(builder, segment.part.levels[level]) if level < len(segment.part.levels) else []
@@ -166,7 +166,7 @@ def _reduces(segment: Segment[Rows]) -> Iterable[Instruction]:
 
 def _pass(
     builder: Builder,
-    frame: Frame,
+    frame: RowFrame,
     level: int,
     folds: Sequence[Fold],
     stores: Sequence[Write],
@@ -221,7 +221,7 @@ class RowStep:
     first: Expression | None = None
 
 
-def _take_step(builder: Builder, frame: Frame, step: RowStep, take: Take) -> None:
+def _take_step(builder: Builder, frame: RowFrame, step: RowStep, take: Take) -> None:
     """Emit the elements that a thread computes in one step along its row: one, or a vector of neighbours. For each,
     `take` gets the column, the slot of the element in the thread's registers, and the condition that it is the thread's
     first; what it returns is stored."""
@@ -245,7 +245,7 @@ def _take_step(builder: Builder, frame: Frame, step: RowStep, take: Take) -> Non
     each_element(builder, size, column, visit, frame.live)
 
 
-def _peel(builder: Builder, frame: Frame, is_numbered: bool, take: Take) -> None:
+def _peel(builder: Builder, frame: RowFrame, is_numbered: bool, take: Take) -> None:
     """Emit the vectors of a peeled row, and its ends, which the threads with fewer vectors take.
 
     Loads of the ends are issued before the vectors.
@@ -355,7 +355,7 @@ def _stores(
     ]
 
 
-def _met(builder: Builder, frame: Frame, part: Variable, folds: Sequence[Fold]) -> list[Fold]:
+def _met(builder: Builder, frame: RowFrame, part: Variable, folds: Sequence[Fold]) -> list[Fold]:
     """Combine the parts of a row in the first warp of the block that finishes last.
 
     Returns folds with one or more parts per thread, to be closed as those of an unshared row.
@@ -381,7 +381,7 @@ def _met(builder: Builder, frame: Frame, part: Variable, folds: Sequence[Fold]) 
     return row_folds
 
 
-def _close(builder: Builder, frame: Frame, level: int, folds: Sequence[Fold]) -> None:
+def _close(builder: Builder, frame: RowFrame, level: int, folds: Sequence[Fold]) -> None:
     """Combine the threads' results and hand the row's result to every thread of the row."""
     segment, lane = frame.segment, frame.lane
     if segment.part.in_cluster:
@@ -410,7 +410,7 @@ def _expect(builder: Builder, part: Rows) -> Name:
     return arrived
 
 
-def _fold_cluster(builder: Builder, frame: Frame, level: int, folds: Sequence[Fold]) -> None:
+def _fold_cluster(builder: Builder, frame: RowFrame, level: int, folds: Sequence[Fold]) -> None:
     """Combine the results of a cluster's threads in the first lane of each warp. Each warp leaves its results in the
     shared memory of all blocks."""
     assert frame.part is not None and frame.arrived is not None
@@ -441,7 +441,7 @@ def _fold_cluster(builder: Builder, frame: Frame, level: int, folds: Sequence[Fo
     _fold_lanes(builder, folds, WARP, None)
 
 
-def _fold_block(builder: Builder, frame: Frame, folds: Sequence[Fold]) -> None:
+def _fold_block(builder: Builder, frame: RowFrame, folds: Sequence[Fold]) -> None:
     """Combine the results of a block's threads in the first lane of each warp. All folds share one barrier."""
     segment, lane = frame.segment, frame.lane
     warps, threads = segment.part.threads // WARP, segment.part.threads * frame.per_block

@@ -13,11 +13,11 @@ from hlo_opt.ops.code import Name
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.reduction.table import is_reversed
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.scan import Runs
+from hlo_opt.plans.scan import ScanRuns
 from hlo_opt.plans.sort import operands_of
 
 
-def emit(builder: Builder, plan: Plan, segment: Segment[Runs], first_block: int, targets: Targets) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment[ScanRuns], first_block: int, targets: Targets) -> None:
     """One thread per line. Lines that are neighbours in memory go to neighbouring threads."""
     runs = segment.part
     written = [target for number in segment.roots for target in operands_of(plan.region.roots[number], targets[number])]
@@ -32,7 +32,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Runs], first_block: int,
     elements_of_thread(builder, plan, segment, first_block, runs.lines, line)
 
 
-def _line(builder: Builder, runs: Runs, place: Index, written: Sequence[tuple[int, Name, Shape]]) -> list[Store]:
+def _line(builder: Builder, runs: ScanRuns, place: Index, written: Sequence[tuple[int, Name, Shape]]) -> list[Store]:
     """Emit the steps, which write the outputs per step. Returns the stores of the final carries."""
     hero = runs.hero
     first = len(list(hero.shape.leaves())) - runs.carries

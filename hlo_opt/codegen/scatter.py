@@ -11,7 +11,7 @@ from hlo_opt.codegen.index_text import index_type
 from hlo_opt.codegen.indices import named, thread_of
 from hlo_opt.codegen.loop import own_thread
 from hlo_opt.codegen.scalars import loaded, memory_type, stored
-from hlo_opt.codegen.tree import Barrier, Break, Change, Let, Neighbours
+from hlo_opt.codegen.tree import AtomicChange, Barrier, Break, Let, Neighbours
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import ElementType, Shape
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, multiply, variable
@@ -21,9 +21,9 @@ from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.scatter import Form, Update, Updates, element_of
+from hlo_opt.plans.scatter import ScatterForm, Update, Updates, element_of
 
-Result = tuple[int, Name, Shape]
+ScatterOutput = tuple[int, Name, Shape]
 """The number of a scatter's result, and the pointer and shape to write it to."""
 
 _FUNCTIONS = {
@@ -38,7 +38,7 @@ _FUNCTIONS = {
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Updates], first_block: int, targets: Targets) -> None:
     """One thread per update, or per window element where updates must run in order."""
-    form = Form(segment.hero)
+    form = ScatterForm(segment.hero)
     written = list(_written(plan, segment, targets))
     if segment.aliases:
         if not form.is_empty:
@@ -63,7 +63,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Updates], first_block: i
         _update(builder, form, written, at)
 
 
-def _written(plan: Plan, segment: Segment[Updates], targets: Targets) -> Iterator[Result]:
+def _written(plan: Plan, segment: Segment[Updates], targets: Targets) -> Iterator[ScatterOutput]:
     for number in segment.roots:
         element = element_of(plan.region.roots[number])
         for k, (pointer, shape) in enumerate(targets[number]):
@@ -79,7 +79,12 @@ def _strided(builder: Builder, thread: Expression, count: int, block: int) -> It
 
 
 def _spread(
-    builder: Builder, plan: Plan, segment: Segment[Updates], first_block: int, form: Form, written: Sequence[Result]
+    builder: Builder,
+    plan: Plan,
+    segment: Segment[Updates],
+    first_block: int,
+    form: ScatterForm,
+    written: Sequence[ScatterOutput],
 ) -> None:
     threads = segment.part.threads
     position = own_thread(builder, "linear", plan, segment, first_block, threads)
@@ -88,7 +93,7 @@ def _spread(
     if vector == 1:
         _update(builder, form, written, position)
         return
-    change = Change()
+    change = AtomicChange()
     builder.add(change)
     with builder.inside(change.steps):
         _update(builder, form, written, position, vector)
@@ -100,7 +105,9 @@ def _spread(
         _update(builder, form, written, own)
 
 
-def _update(builder: Builder, form: Form, written: Sequence[Result], position: Expression, vector: int = 1) -> None:
+def _update(
+    builder: Builder, form: ScatterForm, written: Sequence[ScatterOutput], position: Expression, vector: int = 1
+) -> None:
     """Emit a thread's work: one update, a vector of neighbours, or its element of every window in order."""
     sizes = form.hero.operands[form.results + 1].shape.dimensions
     space = form.space if vector == 1 else (*form.space[:-1], form.space[-1] // vector)
@@ -120,7 +127,7 @@ def _update(builder: Builder, form: Form, written: Sequence[Result], position: E
         _combine_together(builder, form, written, indices, starts_inside(builder, form, first, stack))
 
 
-def _read_early(builder: Builder, form: Form, first: Index, indices: Sequence[Index]) -> None:
+def _read_early(builder: Builder, form: ScatterForm, first: Index, indices: Sequence[Index]) -> None:
     """Read a thread's start indices and updates before the branch on where its window starts."""
     for window in windows_of(form, first):
         builder.value(form.hero.operands[form.results], window)
@@ -130,11 +137,11 @@ def _read_early(builder: Builder, form: Form, first: Index, indices: Sequence[In
     builder.do(call("hlo_read_first"))
 
 
-def _batch(form: Form, index: Index) -> Index:
+def _batch(form: ScatterForm, index: Index) -> Index:
     return tuple(e for d, e in enumerate(index) if d not in form.dimensions.offset_dims)
 
 
-def windows_of(form: Form, index: Index) -> list[Index]:
+def windows_of(form: ScatterForm, index: Index) -> list[Index]:
     """The places of the start indices of an update's window, one for each dimension that they move it along."""
     s, batch = form.dimensions, _batch(form, index)
     if s.index_vector_dim == form.hero.operands[form.results].shape.rank:
@@ -143,7 +150,7 @@ def windows_of(form: Form, index: Index) -> list[Index]:
     return [(*before, constant(k), *behind) for k in range(len(s.start_index_map))]
 
 
-def starts_inside(builder: Builder, form: Form, index: Index, stack: ExitStack) -> dict[int, Expression]:
+def starts_inside(builder: Builder, form: ScatterForm, index: Index, stack: ExitStack) -> dict[int, Expression]:
     """The window's start by operand dimension. What follows runs only for windows that lie wholly inside."""
     s, batch = form.dimensions, _batch(form, index)
     indices = form.hero.operands[form.results]
@@ -167,7 +174,7 @@ def starts_inside(builder: Builder, form: Form, index: Index, stack: ExitStack) 
     return starts
 
 
-def target_of(form: Form, index: Index, starts: dict[int, Expression]) -> Index:
+def target_of(form: ScatterForm, index: Index, starts: dict[int, Expression]) -> Index:
     """The output element that an update changes."""
     s = form.dimensions
     window = iter([index[d] for d in s.offset_dims])
@@ -178,7 +185,9 @@ def target_of(form: Form, index: Index, starts: dict[int, Expression]) -> Index:
     return tuple(target)
 
 
-def _combine(builder: Builder, form: Form, written: Sequence[Result], index: Index, target: Index) -> None:
+def _combine(
+    builder: Builder, form: ScatterForm, written: Sequence[ScatterOutput], index: Index, target: Index
+) -> None:
     half = form.results
     updates = [builder.value(form.hero.operands[half + 1 + k], index) for k in range(half)]
     builder.name_after(form.hero)
@@ -200,8 +209,8 @@ def _combine(builder: Builder, form: Form, written: Sequence[Result], index: Ind
 
 def _combine_together(
     builder: Builder,
-    form: Form,
-    written: Sequence[Result],
+    form: ScatterForm,
+    written: Sequence[ScatterOutput],
     indices: Sequence[Index],
     starts: dict[int, Expression],
 ) -> None:
@@ -225,7 +234,9 @@ def _combine_together(
             builder.store(pointer, shape, target, value)
 
 
-def _together(builder: Builder, form: Form, written: Sequence[Result], updates: list[Code], target: Index) -> None:
+def _together(
+    builder: Builder, form: ScatterForm, written: Sequence[ScatterOutput], updates: list[Code], target: Index
+) -> None:
     """Combine all results at once, for a combiner whose results depend on each other.
 
     A result with several output buffers is computed from its first one.
@@ -246,7 +257,7 @@ def _together(builder: Builder, form: Form, written: Sequence[Result], updates: 
         builder.store(pointer, shape, target, results[number])
 
 
-def combined(builder: Builder, form: Form, number: int, current: Code, update: Code) -> Code:
+def combined(builder: Builder, form: ScatterForm, number: int, current: Code, update: Code) -> Code:
     """One result of a combiner that reads only its own element and update."""
     half = form.results
     arguments = [code("0")] * (2 * half)
@@ -254,12 +265,12 @@ def combined(builder: Builder, form: Form, number: int, current: Code, update: C
     return builder.apply(form.combiner, arguments, number)[0]
 
 
-def _swap(builder: Builder, form: Form, target: Result, update: Code, index: Index) -> None:
+def _swap(builder: Builder, form: ScatterForm, target: ScatterOutput, update: Code, index: Index) -> None:
     _, _, shape = target
     if shape.type.per_byte > 1:
         _swap_part(builder, form, target, update, index)
         return
-    change = Change()
+    change = AtomicChange()
     builder.add(change)
     with builder.inside(change.steps):
         pointer, shape = target[1:]
@@ -269,14 +280,16 @@ def _swap(builder: Builder, form: Form, target: Result, update: Code, index: Ind
         _change(builder, form, target, update, index)
 
 
-def _change(builder: Builder, form: Form, target: Result, update: Code, index: Index) -> None:
+def _change(builder: Builder, form: ScatterForm, target: ScatterOutput, update: Code, index: Index) -> None:
     """Read an element, combine, and write it."""
     number, pointer, shape = target
     current = builder.bind_exact(shape.type, loaded(shape.type, builder.stored_element(pointer, shape, index)))
     builder.store(pointer, shape, index, combined(builder, form, number, current, update))
 
 
-def swap(builder: Builder, form: Form, number: int, element_type: ElementType, where: Code, update: Code) -> None:
+def swap(
+    builder: Builder, form: ScatterForm, number: int, element_type: ElementType, where: Code, update: Code
+) -> None:
     """Combine an update with the element of array `number` at an address: read it, and swap unless it has changed."""
     kind = memory_type(element_type)
     element = builder.fresh("element")
@@ -290,7 +303,7 @@ def swap(builder: Builder, form: Form, number: int, element_type: ElementType, w
         builder.add(Break(call("hlo_swapped", element, seen, code(f"({kind})({{}})", replacement))))
 
 
-def _swap_part(builder: Builder, form: Form, target: Result, update: Code, index: Index) -> None:
+def _swap_part(builder: Builder, form: ScatterForm, target: ScatterOutput, update: Code, index: Index) -> None:
     """As `_swap`, for an element that shares its byte with others."""
     number, pointer, shape = target
     bits = shape.type.bits

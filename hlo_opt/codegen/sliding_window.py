@@ -21,7 +21,7 @@ from hlo_opt.ir.index_map import Expression, Variable, add, constant, delineariz
 from hlo_opt.ops.code import Code, Name, both, cell, code
 from hlo_opt.ops.reduction.reducers import own_identity, running_types
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.sliding_window import BLOCK, Slide, Sliding, Stretch, slide_of
+from hlo_opt.plans.sliding_window import BLOCK, Slide, Sliding, WindowRuns, slide_of
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Sliding], first_block: int, targets: Targets) -> None:
@@ -65,7 +65,7 @@ class _Place:
 
 @contextmanager
 def _cells(
-    builder: Builder, stretch: Stretch, corner: Sequence[Expression], size: int, first: int, length: int
+    builder: Builder, stretch: WindowRuns, corner: Sequence[Expression], size: int, first: int, length: int
 ) -> Iterator[_Place]:
     """A loop of a block over cells: `size` of each line, the first of the first block at `first` of lines of this
     length."""
@@ -94,7 +94,7 @@ def _cells(
 class _Folding:
     """A window with its tables in shared memory: elements, results, and folds of whole runs, if there are any."""
 
-    stretch: Stretch
+    stretch: WindowRuns
     slide: Slide
     fold: Fold
     init: Code
@@ -104,7 +104,7 @@ class _Folding:
     runs: Name | None
 
     @classmethod
-    def of(cls, builder: Builder, stretch: Stretch, window: Instruction) -> _Folding:
+    def of(cls, builder: Builder, stretch: WindowRuns, window: Instruction) -> _Folding:
         """Declare the tables."""
         (wide,) = running_types(window)
         operand, init = window.operands

@@ -20,15 +20,15 @@ from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.sort import GROUPED, VISIT, Lines, operands_of
-from hlo_opt.plans.sort_keys import Key
+from hlo_opt.plans.sort import GROUPED, VISIT, SortLines, operands_of
+from hlo_opt.plans.sort_keys import ComparatorKey
 
 
 @dataclass(frozen=True)
 class _Tables:
     """Names of the shared memory: the compared operands by number, and the positions, if any are kept."""
 
-    lines: Lines
+    lines: SortLines
     positions: Name | None
     of: dict[int, Name] = field(default_factory=dict)
 
@@ -42,7 +42,7 @@ class _Tables:
         return keys + ([] if self.positions is None else [("unsigned short", self.positions)])
 
 
-def emit(builder: Builder, plan: Plan, segment: Segment[Lines], first_block: int, targets: Targets) -> None:
+def emit(builder: Builder, plan: Plan, segment: Segment[SortLines], first_block: int, targets: Targets) -> None:
     """The only segment of its launch, so `first_block` is 0."""
     lines = segment.part
     hero, along = lines.hero, lines.along
@@ -70,7 +70,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Lines], first_block: int
 def _write(
     builder: Builder,
     plan: Plan,
-    segment: Segment[Lines],
+    segment: Segment[SortLines],
     tables: _Tables,
     at: Variable,
     index: Index,
@@ -105,13 +105,13 @@ def _write(
                 builder.put(pointer, shape, index, value)
 
 
-def _key_type(key: Key) -> str:
+def _key_type(key: ComparatorKey) -> str:
     """The C++ type of a key."""
     kind = key.value.shape.type
     return register_type(kind) if kind.is_integer else "long long" if kind.bits > 32 else "int"
 
 
-def _keyed(builder: Builder, key: Key, operand: Instruction, index: Index) -> Code:
+def _keyed(builder: Builder, key: ComparatorKey, operand: Instruction, index: Index) -> Code:
     """The key of an element."""
     element = builder.value(operand, index)
     builder.name_after(operand)
@@ -127,7 +127,7 @@ def _in_memory(builder: Builder, instruction: Instruction, index: Index) -> Code
 
 
 @contextmanager
-def _cells(builder: Builder, lines: Lines) -> Iterator[tuple[Variable, Index]]:
+def _cells(builder: Builder, lines: SortLines) -> Iterator[tuple[Variable, Index]]:
     """A loop of a block over its elements, in memory order where its lines are neighbours: (place in shared memory,
     index)."""
     at = Variable(0, lines.cells - 1, builder.names.fresh("cell"))
@@ -145,7 +145,7 @@ def _cells(builder: Builder, lines: Lines) -> Iterator[tuple[Variable, Index]]:
 
 
 @contextmanager
-def _own(builder: Builder, lines: Lines, stem: str, inside: Expression, size: int) -> Iterator[Expression]:
+def _own(builder: Builder, lines: SortLines, stem: str, inside: Expression, size: int) -> Iterator[Expression]:
     """A number among all blocks, of a thing that each line has `size` of, given its number `inside` the block. The last
     block has fewer."""
     if lines.lines <= lines.per_block:
@@ -309,7 +309,7 @@ def pair_places(builder: Builder, pairs: int, pair: Code, step: Name, mask: Name
 
 
 @contextmanager
-def _pairs(builder: Builder, lines: Lines, work: int, pairs: int = 0) -> Iterator[tuple[Code, Code]]:
+def _pairs(builder: Builder, lines: SortLines, work: int, pairs: int = 0) -> Iterator[tuple[Code, Code]]:
     """A loop over the pairs of places of a step, or over `pairs` groups of places of each line: (line in the block, or
     nothing if there is one; the pair's number in it)."""
     pairs = pairs or lines.pairs
@@ -334,7 +334,7 @@ def _pairs(builder: Builder, lines: Lines, work: int, pairs: int = 0) -> Iterato
             yield line, pair
 
 
-def _is_live(lines: Lines, line: Code) -> Code:
+def _is_live(lines: SortLines, line: Code) -> Code:
     """The condition that a line of the block exists in the operand."""
     if lines.lines % lines.per_block == 0:
         return NOTHING
@@ -384,7 +384,7 @@ def _is_after(builder: Builder, tables: _Tables, one: dict[Name, Code], other: d
     return is_before(builder, tables.lines, sides[1], sides[0])
 
 
-def is_before(builder: Builder, lines: Lines, one: dict[int, Code], other: dict[int, Code]) -> Code:
+def is_before(builder: Builder, lines: SortLines, one: dict[int, Code], other: dict[int, Code]) -> Code:
     """Whether the comparator puts `one` before `other`, both given by operand; operands that it does not read are 0."""
     arguments = [side.get(number, code("0")) for number in range(len(lines.hero.operands)) for side in (one, other)]
     return builder.apply(lines.comparator, arguments)[0]
@@ -416,7 +416,7 @@ def _merge(builder: Builder, tables: _Tables) -> Merge:
     )
 
 
-def _cell(lines: Lines, line: Code, place: Code) -> Code:
+def _cell(lines: SortLines, line: Code, place: Code) -> Code:
     """The cell of an element of a line in shared memory."""
     if not line:
         return place

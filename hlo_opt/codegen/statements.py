@@ -11,7 +11,19 @@ from typing import Self
 from hlo_opt.codegen.index_text import index_type
 from hlo_opt.codegen.names import Names, identifier
 from hlo_opt.codegen.scalars import register_type, rounded
-from hlo_opt.codegen.tree import Array, Assign, Block, Do, For, Kept, Let, Segment, Statement, Table, Walk
+from hlo_opt.codegen.tree import (
+    Assign,
+    Block,
+    BlockRange,
+    ConstantTable,
+    DeclaredArray,
+    Do,
+    For,
+    Kept,
+    Let,
+    Statement,
+    StrideLoop,
+)
 from hlo_opt.ir import Computation, ElementType, Instruction
 from hlo_opt.ir.index_map import Constant, Expression, Variable, variable
 from hlo_opt.ir.size import exactly
@@ -24,26 +36,26 @@ MOST_UNROLLED = 16
 THREAD, BLOCK = Name("threadIdx.x"), Name("blockIdx.x")
 """Thread index in the block, and block index. Both are unsigned in CUDA."""
 
-Key = tuple[Instruction, int | None, Index]
+ElementKey = tuple[Instruction, int | None, Index]
 
 
-class Scope:
+class BraceScope:
     """What has been computed between one pair of braces."""
 
     __slots__ = ("changes", "digits", "heavy", "hides", "likely", "likely_hides", "loads", "starts")
 
     def __init__(self) -> None:
-        self.changes: list[tuple[Key, Code | None]] = []  # each key with its value before this scope
+        self.changes: list[tuple[ElementKey, Code | None]] = []  # each key with its value before this scope
         self.digits: dict[Expression, Code] = {}
         self.heavy: dict[Expression, Expression] = {}
-        self.starts: dict[tuple[Key, int], Expression] = {}
+        self.starts: dict[tuple[ElementKey, int], Expression] = {}
         self.loads: list[tuple[Instruction, Index]] = []
         self.likely: list[tuple[Instruction, Index]] = []
         # whether memory is read that `loads` does not list: in tables, and in nested scopes
         self.hides = self.likely_hides = False
 
-    def copy(self) -> Scope:
-        clone = Scope()
+    def copy(self) -> BraceScope:
+        clone = BraceScope()
         clone.changes, clone.digits, clone.heavy = list(self.changes), dict(self.digits), dict(self.heavy)
         clone.loads, clone.likely, clone.starts = list(self.loads), list(self.likely), dict(self.starts)
         clone.hides, clone.likely_hides = self.hides, self.likely_hides
@@ -51,7 +63,7 @@ class Scope:
 
 
 @dataclass(frozen=True)
-class Pair:
+class SplitPosition:
     """A position `first * size + number`, where `first` is the same for all numbers below `size`."""
 
     first: Code
@@ -69,16 +81,16 @@ class Statements:
         further reserved names."""
         self.names = Names()
         self.body: list[Statement] = []
-        self.tables: list[Table | Kept] = []
+        self.tables: list[ConstantTable | Kept] = []
         self._at = self.body
         self._numbers = dict(numbers)
         self._pointers = pointers
         self._tables: dict[Instruction, Name] = {}
         self._widened: dict[Computation, Computation] = {}
-        self._scopes = [Scope()]
-        self._values: dict[Key, Code] = {}
+        self._scopes = [BraceScope()]
+        self._values: dict[ElementKey, Code] = {}
         """Values known in the open scopes."""
-        self._pairs: dict[Code, Pair] = {}
+        self._pairs: dict[Code, SplitPosition] = {}
         self._accesses: dict[tuple[Name, Expression], set[int]] = {}
         """Distances between accessed elements of an array, by its name and the position that they are from."""
         self._unrolled: set[str] = set()
@@ -138,7 +150,7 @@ class Statements:
 
     def array(self, kind: str, name: Name, size: int, *, shared: bool = False, alignment: int = 0) -> Name:
         """Declare an array: per thread, or per block if `shared`."""
-        self.add(Array(kind, name, exactly(size), shared, alignment))
+        self.add(DeclaredArray(kind, name, exactly(size), shared, alignment))
         return name
 
     def advise(self, text: str) -> None:
@@ -165,9 +177,9 @@ class Statements:
         self._at = outer
 
     @contextmanager
-    def scope(self) -> Iterator[Scope]:
+    def scope(self) -> Iterator[BraceScope]:
         """Values computed inside are forgotten afterwards."""
-        opened = Scope()
+        opened = BraceScope()
         self._scopes.append(opened)
         yield opened
         self._scopes.pop()
@@ -177,7 +189,7 @@ class Statements:
             else:
                 self._values[key] = before
 
-    def keep(self, key: Key, value: Code) -> None:
+    def keep(self, key: ElementKey, value: Code) -> None:
         """Record a value for this scope and those inside it."""
         self._scopes[-1].changes.append((key, self._values.get(key)))
         self._values[key] = value
@@ -193,7 +205,7 @@ class Statements:
     @contextmanager
     def own_blocks(self, first: int, blocks: int) -> Iterator[None]:
         """The statements of a segment: of `blocks` blocks from `first` on."""
-        segment = Segment(first, first + blocks)
+        segment = BlockRange(first, first + blocks)
         self.add(segment)
         with self.inside(segment.body):
             yield
@@ -233,8 +245,8 @@ class Statements:
         counter: Name | None = None,
         unrolled: int = 0,
     ) -> Iterator[Variable]:
-        """See `Walk`. `start` must be a variable or a constant."""
-        walk = Walk(kind, Name(step.name), start, end, stride, counter, unrolled=unrolled)
+        """See `StrideLoop`. `start` must be a variable or a constant."""
+        walk = StrideLoop(kind, Name(step.name), start, end, stride, counter, unrolled=unrolled)
         self.add(walk)
         with self.inside(walk.body):
             yield step

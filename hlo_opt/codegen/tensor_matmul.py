@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold
 from hlo_opt.codegen.indices import named, thread_of, tile_of
-from hlo_opt.codegen.matmul import ALIGNMENT, Corner, Table, fetch, fill, inside, keep, write
+from hlo_opt.codegen.matmul import ALIGNMENT, Corner, SharedTile, fetch, fill, inside, keep, write
 from hlo_opt.codegen.parts import last_only, leave, meeting, part_at, reset
 from hlo_opt.codegen.scalars import loaded, memory_type, rounded, stored
 from hlo_opt.codegen.tree import Barrier
@@ -40,7 +40,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[TensorProducts], first_b
     shared = builder.fresh("tiles")
     builder.array(memory_type(part.type), shared, part.cells, shared=True, alignment=ALIGNMENT)
     starts = (0, shapes[0].element_count)
-    tables = [Table(shared, shape, not a, start) for shape, a, start in zip(shapes, along, starts, strict=True)]
+    tables = [SharedTile(shared, shape, not a, start) for shape, a, start in zip(shapes, along, starts, strict=True)]
     tiles = tiles_of(space, tile)
     batch, row_tile, column_tile, share = tile_of(builder, 0, segment.blocks, (*tiles, part.parts))
     corner = (batch, row_tile, column_tile)
@@ -81,7 +81,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[TensorProducts], first_b
     if part.parts > 1:
         _add_parts(builder, part, named(builder, linearize(corner, tiles)), share, math.prod(tiles), sums)
     if part.is_staged:
-        _stage(builder, part, Table(shared, part.staged, False), warp, lane, sums)
+        _stage(builder, part, SharedTile(shared, part.staged, False), warp, lane, sums)
         builder.add(Barrier())
         _write_staged(builder, plan, segment, corner, shared, targets)
     else:
@@ -112,7 +112,7 @@ def _add_parts(
 
 
 def _multiply(
-    builder: Builder, part: TensorProducts, tables: Sequence[Table], warp: Variable, lane: Variable, sums: Name
+    builder: Builder, part: TensorProducts, tables: Sequence[SharedTile], warp: Variable, lane: Variable, sums: Name
 ) -> None:
     """Multiply the tiles in shared memory: a warp reads its fragments of each side once for all pieces."""
     tile = part.tile
@@ -166,7 +166,9 @@ def _write(
                         write(builder, plan, segment, space.index(corner[0], row, there), total, targets)
 
 
-def _stage(builder: Builder, part: TensorProducts, table: Table, warp: Variable, lane: Variable, sums: Name) -> None:
+def _stage(
+    builder: Builder, part: TensorProducts, table: SharedTile, warp: Variable, lane: Variable, sums: Name
+) -> None:
     """Store the sums in shared memory, as elements of the product, so that neighbours are written together."""
     builder.advise("unroll")
     with builder.loop(part.tile.pieces) as piece:

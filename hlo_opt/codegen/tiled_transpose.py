@@ -16,7 +16,7 @@ from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, mo
 from hlo_opt.ops.code import Code, Name, both, call, cell, code, of
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.tiled_transpose import BLOCK, Frame, Tiles, index_in, source_of, writes_after
+from hlo_opt.plans.tiled_transpose import BLOCK, Tiles, TransposeFrame, index_in, source_of, writes_after
 
 STRIP, SHORT = 8, 4
 """The most tiles side by side in a strip, and how many times that where the result's rows are no more tiles long than
@@ -111,7 +111,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int
                 work(places, [builder.text(add(here, constant(k * apart))) for k in range(vector)])
 
 
-def _corner(builder: Builder, first_block: int, blocks: int, frame: Frame) -> list[Expression]:
+def _corner(builder: Builder, first_block: int, blocks: int, frame: TransposeFrame) -> list[Expression]:
     """The tile that a block moves, along each dimension.
 
     Blocks follow strips a few tiles wide: their writes then touch few pages of memory, and return to each soon.
@@ -127,7 +127,7 @@ def _corner(builder: Builder, first_block: int, blocks: int, frame: Frame) -> li
 
 def _position(
     builder: Builder,
-    frame: Frame,
+    frame: TransposeFrame,
     corner: Sequence[Expression],
     inside: dict[int, Expression],
     kept: Expression,

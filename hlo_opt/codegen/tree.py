@@ -34,7 +34,7 @@ class Assign:
 
 
 @dataclass(slots=True)
-class Array:
+class DeclaredArray:
     """An array of a thread, or of a block if `shared`; `alignment` is in bytes, 0 for the type's own."""
 
     kind: str
@@ -147,7 +147,7 @@ class For:
 
 
 @dataclass(slots=True)
-class Segment:
+class BlockRange:
     """The statements of the blocks from `first` up to, but not including, `last`."""
 
     first: int
@@ -156,7 +156,7 @@ class Segment:
 
 
 @dataclass(slots=True)
-class Walk:
+class StrideLoop:
     """A loop of a thread over `start`, `start + stride`, ... below `end`.
 
     `start` is the thread's number among `stride` threads. A `counter` numbers the iterations, so that a compiler can
@@ -191,8 +191,8 @@ class Neighbours:
 
     size: int
     number: Name
-    arrays: list[Array] = field(default_factory=list)
-    bits: list[Array] = field(default_factory=list)
+    arrays: list[DeclaredArray] = field(default_factory=list)
+    bits: list[DeclaredArray] = field(default_factory=list)
     reading: list[Statement] = field(default_factory=list)
     making: list[Statement] = field(default_factory=list)
     writing: list[Statement] = field(default_factory=list)
@@ -238,7 +238,7 @@ class Network:
 
 
 @dataclass(slots=True)
-class Chain:
+class ThreadChain:
     """A chain of threads, in which each continues from the results of the threads before it.
 
     `steps` do this for the threads of a block together, `walking` for a single processor, thread after thread; it keeps
@@ -246,7 +246,7 @@ class Chain:
     """
 
     steps: list[Statement] = field(default_factory=list)
-    handed: list[Array] = field(default_factory=list)
+    handed: list[DeclaredArray] = field(default_factory=list)
     walking: list[Statement] = field(default_factory=list)
     abreast: int = 1
 
@@ -264,7 +264,7 @@ class Peeled:
 
 
 @dataclass(slots=True)
-class Change:
+class AtomicChange:
     """A change of a thread's elements, which other threads may change at the same time.
 
     `steps` are atomic operations, or take vectors. `walking` reads, combines and writes elements one by one, for a
@@ -276,7 +276,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ConstantTable:
     """A table of constants, as C++ texts."""
 
     kind: str
@@ -301,7 +301,7 @@ class Kept:
 Statement = (
     Let
     | Assign
-    | Array
+    | DeclaredArray
     | Do
     | Barrier
     | GridBarrier
@@ -313,13 +313,13 @@ Statement = (
     | Note
     | Block
     | For
-    | Segment
-    | Walk
+    | BlockRange
+    | StrideLoop
     | Neighbours
     | Network
-    | Chain
+    | ThreadChain
     | Peeled
-    | Change
+    | AtomicChange
 )
 
 
@@ -332,11 +332,11 @@ def walk(statements: Sequence[Statement]) -> Iterator[Statement]:
         match statement:
             case Block(_, body, otherwise):
                 todo += [*reversed(otherwise), *reversed(body)]
-            case For(body=body) | Walk(body=body) | Segment(body=body):
+            case For(body=body) | StrideLoop(body=body) | BlockRange(body=body):
                 todo += reversed(body)
-            case Network(steps) | Chain(steps):
+            case Network(steps) | ThreadChain(steps):
                 todo += reversed(steps)
-            case Peeled() | Change():
+            case Peeled() | AtomicChange():
                 todo += reversed([*statement.steps, *statement.walking])
             case Neighbours():
                 todo += reversed([*statement.reading, *statement.making, *statement.writing, *statement.filling])
@@ -347,7 +347,7 @@ def walked_changes(statements: Sequence[Statement]) -> list[Statement]:
     plain: list[Statement] = []
     for statement in statements:
         match statement:
-            case Change(walking=walking):
+            case AtomicChange(walking=walking):
                 plain += walked_changes(walking)
             case Block(condition, body, otherwise):
                 plain.append(Block(condition, walked_changes(body), walked_changes(otherwise)))
@@ -380,7 +380,7 @@ def codes_of(statement: Statement) -> Iterator[Code]:
             yield condition
         case Block(condition=condition):
             yield condition
-        case Walk(start=start):
+        case StrideLoop(start=start):
             for name in variables_of(start):
                 yield of(Name(name))
         case For(first=first, test=test, step=step):
@@ -393,7 +393,7 @@ def kinds_in(statements: Sequence[Statement]) -> set[str]:
     """The C++ types of all declarations."""
     kinds = set()
     for statement in walk(statements):
-        if isinstance(statement, Let | Array):
+        if isinstance(statement, Let | DeclaredArray):
             kinds.add(statement.kind)
         elif isinstance(statement, Neighbours):
             kinds |= {array.kind for array in (*statement.arrays, *statement.bits)}

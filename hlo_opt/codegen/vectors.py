@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.indices import moves_in_vectors
 from hlo_opt.codegen.scalars import loaded, memory_type, stored
-from hlo_opt.codegen.tree import Array, Block, For, Neighbours, functions_in
+from hlo_opt.codegen.tree import Block, DeclaredArray, For, Neighbours, functions_in
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import (
     Constant,
@@ -50,9 +50,9 @@ class Store:
         builder.store(self.pointer, self.shape, self.index, self.value)
 
 
-Target = tuple[Name, Shape]
+OutputTarget = tuple[Name, Shape]
 """The pointer and shape of an output."""
-Targets = Sequence[Sequence[Target]]
+Targets = Sequence[Sequence[OutputTarget]]
 """The outputs of each root of a region."""
 
 PositionOf = Callable[[Builder, Expression], Expression]
@@ -130,9 +130,9 @@ def each_element(
     ahead = [builder.numbered("read") for _ in trial.reads]
     results = [builder.numbered("bits" if fills else "made") for fills in trial.fills]
     for name, store, fills in zip(results, trial.stores, trial.fills, strict=True):
-        (group.bits if fills else group.arrays).append(Array(memory_type(store.shape.type), name, vector))
+        (group.bits if fills else group.arrays).append(DeclaredArray(memory_type(store.shape.type), name, vector))
     group.arrays[:0] = [
-        Array(memory_type(read.parameter.shape.type), name, vector)
+        DeclaredArray(memory_type(read.parameter.shape.type), name, vector)
         for name, read in zip(ahead, trial.reads, strict=True)
     ]
     alone = [(name, store) for name, store, fills in zip(results, trial.stores, trial.fills, strict=True) if not fills]

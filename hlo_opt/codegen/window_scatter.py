@@ -15,7 +15,7 @@ from hlo_opt.ir.index_map import Expression, Variable, constant
 from hlo_opt.ops.code import NOTHING, Code, both, code, negated, of
 from hlo_opt.ops.reduction.reducers import is_wide, running_types
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.window_scatter import Boxes, Side, index_in, places_read
+from hlo_opt.plans.window_scatter import Boxes, BoxSide, index_in, places_read
 
 _Box = tuple[int, ...]
 """A window of a box, or an element of it, by its number along each dimension."""
@@ -81,7 +81,7 @@ class _Line:
     elements: dict[int, list[_Place]]
 
     @classmethod
-    def of(cls, builder: Builder, side: Side, box: Expression) -> _Line:
+    def of(cls, builder: Builder, side: BoxSide, box: Expression) -> _Line:
         """Declare all places, each once."""
         w = side.window
         windows = {n: _Place.of(builder, side.window_of(box, n), side.count) for n in side.numbers}

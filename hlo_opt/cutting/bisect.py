@@ -110,9 +110,9 @@ def pass_of(name: str) -> str:
     return "" if match is None else f"{match['done']} in {match['pipeline']}"
 
 
-Tell = Callable[[str, Module], None]
+OnPass = Callable[[str, Module], None]
 """A callback for each pass: its name, and the module after it."""
-Run = Callable[[int | None, Tell | None], Outcome]
+FusingRun = Callable[[int | None, OnPass | None], Outcome]
 """Fuses the module; a number limits the rewrites."""
 
 
@@ -120,7 +120,7 @@ Run = Callable[[int | None, Tell | None], Outcome]
 class Rewrites:
     """The module after each number of rewrites of our own passes."""
 
-    run: Run
+    run: FusingRun
     last: int | None
     is_ours: bool = True
 
@@ -134,7 +134,7 @@ class Rewrites:
 # ---- what is watched
 
 
-Ask = Callable[[Module, Module, str], str | None]
+WatchFunction = Callable[[Module, Module, str], str | None]
 """(first module, module, its text) -> the answer; None: there is none."""
 
 
@@ -143,7 +143,7 @@ class Watch:
     """The question that each module is asked: its title, and the ways of asking, the quicker ones first."""
 
     title: str
-    ways: tuple[Ask, ...]
+    ways: tuple[WatchFunction, ...]
 
 
 def watch_of(text: str, target: DeviceTarget, backend: str = "auto", seed: int = 0, *, is_ours: bool = True) -> Watch:
@@ -311,7 +311,7 @@ class Bisection:
 
 
 @dataclass(frozen=True)
-class Difference:
+class StepDifference:
     """The difference between two modules of a series: the pass, the instructions that it changed, their Python lines,
     and the lines of text that it removed and added."""
 
@@ -322,7 +322,7 @@ class Difference:
     error: str = ""
 
 
-def rewrite(series: Rewrites, number: int) -> Difference:
+def rewrite(series: Rewrites, number: int) -> StepDifference:
     """What a rewrite of our own passes changed."""
     before, after = _Traced(series.run, number - 1), _Traced(series.run, number)
     seen = {text for _, text in before.passes}
@@ -334,13 +334,13 @@ def rewrite(series: Rewrites, number: int) -> Difference:
     lines = changed_lines(before.text, after.text)
     about = after.outcome.context.about if after.outcome is not None else ()
     module = before.outcome.original if before.outcome is not None else parse(before.text)
-    return Difference(done_by, about, _sources(module, about or _names(lines)), lines, after.error)
+    return StepDifference(done_by, about, _sources(module, about or _names(lines)), lines, after.error)
 
 
 class _Traced:
     """A run, with the module after each pass."""
 
-    def __init__(self, run: Run, number: int) -> None:
+    def __init__(self, run: FusingRun, number: int) -> None:
         self.passes: list[tuple[str, str]] = []
         self.outcome: Outcome | None = None
         self.error = ""
@@ -355,11 +355,13 @@ class _Traced:
         return self.passes[-1][1] if self.passes else ""
 
 
-def between(series: Files, turn: FirstChange) -> Difference:
+def between(series: Files, turn: FirstChange) -> StepDifference:
     """What changed between two files."""
     texts = [print_module(series.module(n), "short") for n in (turn.before, turn.after)]
     lines = changed_lines(*texts)
-    return Difference(pass_of(series.name(turn.after)), (), _sources(series.module(turn.after), _names(lines)), lines)
+    return StepDifference(
+        pass_of(series.name(turn.after)), (), _sources(series.module(turn.after), _names(lines)), lines
+    )
 
 
 def changed_lines(before: str, after: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from hlo_opt.ir import Computation, Instruction, edit
 from hlo_opt.ops.writer import Writer
 
-Change = Callable[[Instruction], None]
+InstructionChange = Callable[[Instruction], None]
 """Changes the module around an instruction."""
 
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from hlo_opt.analysis.graph.inlining import inline, is_plain_call, is_plain_fusion
 from hlo_opt.analysis.properties import has_side_effect
-from hlo_opt.cutting.changes import Change, fill, put_in_place, take
+from hlo_opt.cutting.changes import InstructionChange, fill, put_in_place, take
 from hlo_opt.cutting.loops import loop_changes
 from hlo_opt.cutting.parts import callers, can_be_parameter, outputs_of, part_of, set_outputs, tidied
 from hlo_opt.cutting.sharing import share, shared_memory
@@ -94,7 +94,7 @@ def result_cuts(module: Module) -> list[Cut]:
     return _of_each(module, variadic_changes)
 
 
-def _of_each(module: Module, changes: Callable[[Instruction], Iterable[Change]]) -> list[Cut]:
+def _of_each(module: Module, changes: Callable[[Instruction], Iterable[InstructionChange]]) -> list[Cut]:
     cuts: list[Cut] = []
     for place, computation in reversed(list(enumerate(module.computations))):
         for number, i in reversed(list(enumerate(computation.instructions))):
@@ -102,13 +102,13 @@ def _of_each(module: Module, changes: Callable[[Instruction], Iterable[Change]])
     return cuts
 
 
-def _at(module: Module, change: Change, place: int, number: int) -> Module:
+def _at(module: Module, change: InstructionChange, place: int, number: int) -> Module:
     computation = list(module.computations)[place]
     change(list(computation.instructions)[number])
     return tidied(module)
 
 
-def _changes(i: Instruction, by: dict[Computation, list[Instruction]]) -> Iterator[Change]:
+def _changes(i: Instruction, by: dict[Computation, list[Instruction]]) -> Iterator[InstructionChange]:
     computation = i.computation
     module = computation.module
     is_entry = module is not None and computation is module.entry

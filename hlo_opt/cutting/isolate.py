@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlo_opt.cutting.parts import Part, part_of
+from hlo_opt.cutting.parts import ModulePart, part_of
 from hlo_opt.diag import UsageError, did_you_mean
 from hlo_opt.evaluate import evaluate, evaluate_devices, flatten
 from hlo_opt.evaluate.interpreter import Stopped
-from hlo_opt.evaluate.nans import Event
+from hlo_opt.evaluate.nans import ValueEvent
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.values import Array
 from hlo_opt.ir.walk import operands_first
@@ -54,7 +54,7 @@ def _some(module: Module) -> str:
     return f"it has {', '.join(i.name for i in parts[:OFFERED])}{more}" if parts else "nothing in it is computed"
 
 
-def isolated(module: Module, name: str) -> Part:
+def isolated(module: Module, name: str) -> ModulePart:
     """The instruction or computation with a name, as a module. Its operands, or its parameters, are the parameters of
     the entry; constants are copied. Raises UsageError."""
     target = named(module, name)
@@ -74,7 +74,7 @@ def isolated(module: Module, name: str) -> Part:
 
 
 def inputs_of(
-    module: Module, name: str, part: Part, inputs: Sequence[Sequence[Array]], call: int = 1
+    module: Module, name: str, part: ModulePart, inputs: Sequence[Sequence[Array]], call: int = 1
 ) -> list[list[Array]]:
     """The inputs of a part in its `call`-th run, from 1, when the whole module runs on `inputs`: for each device a list
     of arrays, tuples flattened.
@@ -88,7 +88,7 @@ def inputs_of(
     recorded: dict[int, list[Array]] = {}
     times = dict.fromkeys(latest, 0)
 
-    def watch(event: Event) -> None:
+    def watch(event: ValueEvent) -> None:
         if event.instruction in wanted and event.device not in recorded:
             latest[event.device][event.instruction] = event.value
         if event.instruction is last:

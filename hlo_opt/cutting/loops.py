@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from hlo_opt.cutting.changes import Change, fill, put_in_place, take
+from hlo_opt.cutting.changes import InstructionChange, fill, put_in_place, take
 from hlo_opt.cutting.parts import callers, tidied
 from hlo_opt.ir import Attribute, Computation, Instruction, Module, Shape, array, edit
 from hlo_opt.ir.element_type import PRED
@@ -21,7 +21,7 @@ FLAG = array(PRED)
 """The shape of a flag: a scalar that says whether there is another round."""
 
 
-def loop_changes(loop: Instruction) -> Iterator[Change]:
+def loop_changes(loop: Instruction) -> Iterator[InstructionChange]:
     """What can be tried with a loop; nothing for any other instruction."""
     if looped(loop) is None:
         return

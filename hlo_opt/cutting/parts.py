@@ -23,14 +23,14 @@ SMALL = 16
 
 
 @dataclass(frozen=True)
-class Part:
+class ModulePart:
     """A module, and for each parameter the instruction of the original whose value it stands for."""
 
     module: Module
     inputs: tuple[Instruction, ...]
 
 
-def part_of(computation: Computation, kept: Collection[Instruction], outputs: Iterable[Instruction] = ()) -> Part:
+def part_of(computation: Computation, kept: Collection[Instruction], outputs: Iterable[Instruction] = ()) -> ModulePart:
     """The kept instructions as a module of its own. Without `outputs` it returns their values that an instruction
     outside reads, or that none reads.
 
@@ -66,7 +66,7 @@ def part_of(computation: Computation, kept: Collection[Instruction], outputs: It
                 if s.parameter in inputs
             ],
         )
-    return Part(part, tuple(inputs))
+    return ModulePart(part, tuple(inputs))
 
 
 def set_outputs(entry: Computation, values: list[Instruction]) -> None:

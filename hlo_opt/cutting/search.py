@@ -64,7 +64,7 @@ class Shown:
     beside: float
 
 
-Ask = Callable[[], Shown | None]
+ShownFunction = Callable[[], Shown | None]
 
 
 class Reducer:
@@ -106,9 +106,9 @@ class Reducer:
         self._warm()
         self.module.entry.index_users()
         ways = range(len(self.question.ways()))
-        whole: list[Ask] = [partial(self._ask, way, lambda module: module) for way in ways]
+        whole: list[ShownFunction] = [partial(self._ask, way, lambda module: module) for way in ways]
         n = cuts.count(self.module)
-        stretches: list[Ask] = []
+        stretches: list[ShownFunction] = []
         if n > LONG:
             starts = range(0, n - OVERLAP, STRETCH - OVERLAP)
             kept = [range(start, min(start + STRETCH, n)) for start in starts]

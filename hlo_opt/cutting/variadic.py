@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from hlo_opt.cutting.changes import Change
+from hlo_opt.cutting.changes import InstructionChange
 from hlo_opt.cutting.parts import callers
 from hlo_opt.ir import Computation, Instruction, Shape, edit
 from hlo_opt.ops.sets import body_of, tuple_elements, tuple_index
@@ -20,7 +20,7 @@ APPLIED_TO = "to_apply"
 """The attribute of the computation."""
 
 
-def variadic_changes(i: Instruction) -> Iterator[Change]:
+def variadic_changes(i: Instruction) -> Iterator[InstructionChange]:
     """What can be tried with an operation whose result is a tuple of arrays; nothing for any other instruction."""
     count = len(i.shape.elements or ())
     if count < 2:

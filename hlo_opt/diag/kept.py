@@ -37,7 +37,7 @@ def kept_folder() -> Path | None:
     return None
 
 
-class Kept:
+class KeptTexts:
     """Texts by name, cached in a file that is written when the program ends. `of` is everything that they are derived
     from."""
 

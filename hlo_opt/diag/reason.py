@@ -19,7 +19,7 @@ from pathlib import Path
 from hlo_opt.diag.errors import UsageError, did_you_mean
 from hlo_opt.diag.plugins import DUPLICATE, REASONS, Plugin, plugins
 
-Number = int | float | str
+ReasonValue = int | float | str
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class Reason:
     """One refusal. Make it with `Reason.of`, which requires all fields."""
 
     code: str
-    numbers: Mapping[str, Number] = field(default_factory=dict)
+    numbers: Mapping[str, ReasonValue] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, code: str, **numbers: Number) -> Reason:
+    def of(cls, code: str, **numbers: ReasonValue) -> Reason:
         """A reason with its fields. Raises KeyError for an undeclared code, TypeError for a missing or unknown
         field."""
         spec = _spec(code) or _with_plugins()[code]

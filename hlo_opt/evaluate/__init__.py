@@ -7,14 +7,14 @@ from typing import Any
 from hlo_opt.evaluate.devices import device_inputs, evaluate_devices
 from hlo_opt.evaluate.inputs import flatten, input_shapes, module_inputs, unflatten
 from hlo_opt.evaluate.interpreter import Interpreter, evaluate
-from hlo_opt.evaluate.nans import Event
+from hlo_opt.evaluate.nans import ValueEvent
 from hlo_opt.evaluate.program import Effects, Occurrence
 
 __all__ = [
     "Effects",
-    "Event",
     "Interpreter",
     "Occurrence",
+    "ValueEvent",
     "device_inputs",
     "evaluate",
     "evaluate_devices",

@@ -28,7 +28,7 @@ from hlo_opt.evaluate.elided import Elided, with_values
 from hlo_opt.evaluate.inputs import PLAIN, Style, as_numpy, checked, flatten, module_inputs, unflatten
 from hlo_opt.evaluate.interpreter import Interpreter, Stopped
 from hlo_opt.evaluate.memory import check_memory, inputs_bytes
-from hlo_opt.evaluate.nans import Change, NanCheck, Watcher, watching
+from hlo_opt.evaluate.nans import NanCheck, ValueChange, Watcher, watching
 from hlo_opt.evaluate.program import Effects, error
 from hlo_opt.evaluate.threads import bounded_libraries
 from hlo_opt.ir import Attribute, Instruction, Module, Shape
@@ -227,7 +227,7 @@ def cut(module: Module, number: int, array: Array) -> list[Array]:
     pieces = _pieces(module, parameter, place, leaf, array.shape)
     if pieces is None:
         return [array] * (replicas * partitions)
-    parts: dict[Piece, Array] = {}
+    parts: dict[DevicePiece, Array] = {}
     for row, starts in dict.fromkeys(pieces):
         windows = tuple(slice(start, start + size) for start, size in zip(starts, leaf.dimensions, strict=True))
         part = (array[row[0]] if row else array)[windows]
@@ -236,13 +236,13 @@ def cut(module: Module, number: int, array: Array) -> list[Array]:
     return [parts[piece] for piece in pieces]
 
 
-Piece = tuple[tuple[int, ...], tuple[int, ...]]
+DevicePiece = tuple[tuple[int, ...], tuple[int, ...]]
 """The replica's row in a stacked array (empty if it is not stacked), and the tile's start indices."""
 
 
 def _pieces(
     module: Module, parameter: Instruction, place: int, leaf: Shape, sizes: tuple[int, ...]
-) -> list[Piece] | None:
+) -> list[DevicePiece] | None:
     """The part of an array of these sizes that each device takes; None where it cannot be split."""
     replicas, partitions = counts(module)
     tiles = tiling(sharding_of(parameter, place), leaf.rank, partitions) or Tiling((1,) * leaf.rank, (0,) * partitions)
@@ -446,7 +446,7 @@ def evaluate_devices(
     memory_limit: int | None = None,
     effects: Effects | None = None,
     elided: Elided = None,
-    change: Change | None = None,
+    change: ValueChange | None = None,
 ) -> list[list[Array]]:
     """The entry's results on every simulated device, ordered by number: replica * partitions + partition.
 

@@ -16,7 +16,7 @@ from hlo_opt.ir.values import Array, DType
 from hlo_opt.ops.bounds import type_bounds
 from hlo_opt.ops.dynamic import at_bound
 from hlo_opt.ops.values import Value, leaves_of
-from hlo_opt.ops.wishes import NONE, Form, Wish
+from hlo_opt.ops.wishes import NONE, Wish, WishForm
 
 Generator = np.random.Generator
 
@@ -164,13 +164,13 @@ def _put_near(generator: Generator, x: Array, near: list[float], scale: float, e
     return np.asarray(np.where(generator.random(x.shape) < share, moved, x))
 
 
-def _matrix(generator: Generator, sizes: tuple[int, ...], form: Form) -> Array | None:
+def _matrix(generator: Generator, sizes: tuple[int, ...], form: WishForm) -> Array | None:
     """Matrices that can be factorized or solved; None where the wish does not ask for them."""
-    if form not in (Form.DEFINITE, Form.TRIANGULAR) or sizes[-1] != sizes[-2]:
+    if form not in (WishForm.DEFINITE, WishForm.TRIANGULAR) or sizes[-1] != sizes[-2]:
         return None
     x = generator.standard_normal(sizes)
     n = sizes[-1]
-    if form is Form.DEFINITE:
+    if form is WishForm.DEFINITE:
         return np.asarray(x @ np.swapaxes(x, -1, -2) / max(n, 1) + np.eye(n))
     return np.asarray(x / max(n, 1) + 2 * np.eye(n))
 
@@ -184,7 +184,7 @@ def _integers(generator: Generator, shape: Shape, wish: Wish, style: Style) -> A
     if shape.type.bits == 64:  # the bounds are floats, and inexact here
         least, most = (0, (1 << 64) - 1) if shape.type.kind == "unsigned" else (-(1 << 63), (1 << 63) - 1)
     sizes = shape.dimensions
-    if wish.form is Form.BITS:
+    if wish.form is WishForm.BITS:
         return _within(generator, least, most, sizes)
     low = max(least, math.ceil(wish.low)) if math.isfinite(wish.low) else None
     high = min(most, math.floor(wish.high)) if math.isfinite(wish.high) else None
@@ -199,19 +199,19 @@ def _integers(generator: Generator, shape: Shape, wish: Wish, style: Style) -> A
     assert low is not None and high is not None
     high = max(low, high)
     x = _within(generator, low, high, sizes)
-    if not sizes and wish.form is Form.INDEX and high - low < FEW_CHOICES:
+    if not sizes and wish.form is WishForm.INDEX and high - low < FEW_CHOICES:
         return _in_turn(x, (low, high), (least, most), style.number)
     if wish.gap is not None:
         x = _out_of(x, low, wish.gap, style.number)
-    if not sizes and wish.form is Form.INDEX and style.number in (2, 3):  # one end of the range
+    if not sizes and wish.form is WishForm.INDEX and style.number in (2, 3):  # one end of the range
         return np.asarray(high if style.number == 3 else max(low, min(0, high)))
-    if wish.form is Form.UNIQUE and x.size and high - low + 1 >= x.size:
+    if wish.form is WishForm.UNIQUE and x.size and high - low + 1 >= x.size:
         x = low + generator.permutation(high - low + 1)[: x.size].reshape(sizes) if high - low < 1 << 24 else x
-    if wish.form is Form.SORTED:
+    if wish.form is WishForm.SORTED:
         x = np.sort(x.reshape(-1)).reshape(sizes)
-    if wish.near and wish.form is Form.ANY and not style.whole:
+    if wish.near and wish.form is WishForm.ANY and not style.whole:
         x = _put_integers_near(generator, x, wish, least, most)
-    if style.beyond and wish.form in (Form.INDEX, Form.SORTED):
+    if style.beyond and wish.form in (WishForm.INDEX, WishForm.SORTED):
         x = _put_beyond(generator, x, (low, high), (least, most), style)
     return x
 

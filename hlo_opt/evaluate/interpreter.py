@@ -13,7 +13,7 @@ from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate.elided import Elided, with_values
 from hlo_opt.evaluate.inputs import checked, flatten, unflatten
 from hlo_opt.evaluate.memory import check_memory
-from hlo_opt.evaluate.nans import Change, Event, NanCheck, Watcher, watching
+from hlo_opt.evaluate.nans import NanCheck, ValueChange, ValueEvent, Watcher, watching
 from hlo_opt.evaluate.program import (
     FAULTS,
     Acting,
@@ -81,7 +81,7 @@ class RunningLoop:
 class Interpreter:
     """Evaluates computations. It can be called many times, and caches the compiled form of each computation.
 
-    watch      called for every evaluation, in order, with its `Event`
+    watch      called for every evaluation, in order, with its `ValueEvent`
     max_steps  the most iterations of all loops together; None: no limit
     device     the simulated device; None: the only one
     effects    supplies values that the module does not define, such as random draws (`hlo_opt.evaluate.program`); None:
@@ -98,7 +98,7 @@ class Interpreter:
         max_steps: int | None = None,
         device: Device | None = None,
         effects: Effects | None = None,
-        change: Change | None = None,
+        change: ValueChange | None = None,
     ) -> None:
         self.watch = watch
         self.max_steps = max_steps
@@ -219,7 +219,7 @@ class Interpreter:
         for parameter in computation.parameters if watch is not None else ():
             slot = program.parameters[parameter.parameter_number or 0]
             if slot >= 0 and watch is not None:
-                watch(Event(parameter, (), values[slot], loops, device))
+                watch(ValueEvent(parameter, (), values[slot], loops, device))
         for step in program.steps:
             operands = [values[o] for o in step.operands]
             self.callers.append(step.instruction)
@@ -241,7 +241,7 @@ class Interpreter:
                 result = self.change(step.instruction, operands, result)
             values[step.slot] = result
             if watch is not None:
-                watch(Event(step.instruction, operands, result, loops, device))
+                watch(ValueEvent(step.instruction, operands, result, loops, device))
             for slot in step.frees:
                 values[slot] = ()
 
@@ -272,7 +272,7 @@ def evaluate(
     `evaluate_devices` runs all devices.
 
     inputs        one array per array of the entry's parameters, tuples flattened in order
-    watch         called for every evaluation with an `Event`: operands, value, iterations of enclosing loops
+    watch         called for every evaluation with a `ValueEvent`: operands, value, iterations of enclosing loops
     check_nans    stop at the operation that makes the first NaN: see `hlo_opt.evaluate.nans`
     max_steps     the most iterations of all loops together; None: no limit
     memory_limit  the most bytes that the run may hold at once, inputs and outputs included; checked before anything is

@@ -56,7 +56,7 @@ class Leaf:
     strides: Strides = None
 
 
-Value = tuple[Leaf, ...]
+Leaves = tuple[Leaf, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Footprint:
 
     peak: int
     at: Instruction | None
-    results: Value
+    results: Leaves
     sizes: Mapping[int, int]
 
 
@@ -118,7 +118,7 @@ class _Run:
     at: Instruction | None = None
 
     def footprint(self) -> Footprint:
-        values: dict[int, Value] = {}
+        values: dict[int, Leaves] = {}
         shapes: dict[int, Shape] = {}
         number = 0
         for parameter in self.computation.parameters:
@@ -139,7 +139,7 @@ class _Run:
         used = {b for leaf in results for b in leaf.buffers if b >= 0}
         return Footprint(self.peak, self.at, results, {b: self.sizes[b] for b in sorted(used)})
 
-    def value_of(self, step: CompiledInstruction, operands: Sequence[Value], shapes: Sequence[Shape]) -> Value:
+    def value_of(self, step: CompiledInstruction, operands: Sequence[Leaves], shapes: Sequence[Shape]) -> Leaves:
         """The value of a step. Its memory, and its scratch memory, count towards the peak."""
         instruction = step.instruction
         opcode, shape = instruction.opcode, instruction.shape
@@ -187,7 +187,7 @@ class _Run:
         self.sizes[len(self.sizes)] = size
         return len(self.sizes) - 1
 
-    def fresh(self, instruction: Instruction, scratch: int) -> Value:
+    def fresh(self, instruction: Instruction, scratch: int) -> Leaves:
         """Newly allocated arrays, while `scratch` bytes are in use."""
         leaves = list(instruction.shape.leaves())
         self.mark(bytes_of(instruction.shape) + scratch, instruction)
@@ -196,7 +196,7 @@ class _Run:
             for leaf in leaves
         )
 
-    def line(self, instruction: Instruction) -> Value:
+    def line(self, instruction: Instruction) -> Leaves:
         """An iota is stored as one line of numbers, broadcast by strides."""
         shape, along = instruction.shape, instruction.value("iota_dimension", 0)
         along = along if isinstance(along, int) else 0
@@ -205,12 +205,12 @@ class _Run:
         strides = tuple(int(d == along) for d in range(shape.rank))
         return (Leaf(frozenset({self.buffer(count * shape.type.bytes)}), strides),)
 
-    def returned(self, inner: Footprint, arguments: Sequence[Leaf]) -> Value:
+    def returned(self, inner: Footprint, arguments: Sequence[Leaf]) -> Leaves:
         """A computation's result in its caller, which owns the new buffers from now on."""
         own = {b: self.buffer(size) for b, size in inner.sizes.items()}
         return tuple(Leaf(_mapped(leaf, own, arguments), leaf.strides) for leaf in inner.results)
 
-    def loop(self, instruction: Instruction, state: Value) -> Value:
+    def loop(self, instruction: Instruction, state: Leaves) -> Leaves:
         """While the body computes the next state, the current and the initial state are alive. Elements it passes
         through stay in place."""
         condition, body = (self.known[instruction.called_by(n)] for n in ("condition", "body"))
@@ -229,7 +229,7 @@ class _Run:
         self.mark(carried + inner.peak, inner.at or instruction)
         return tuple(leaves)
 
-    def choice(self, instruction: Instruction, operands: Sequence[Value]) -> Value:
+    def choice(self, instruction: Instruction, operands: Sequence[Leaves]) -> Leaves:
         """A conditional counts as its most expensive branch."""
         called = [c for value in branches(instruction) for c in value.computations]
         callees = [self.known[c] for c in called]
@@ -245,14 +245,14 @@ class _Run:
             leaves.append(Leaf(used))
         return tuple(leaves)
 
-    def hold(self, value: Value) -> None:
+    def hold(self, value: Leaves) -> None:
         for leaf in value:
             for b in leaf.buffers:
                 if b >= 0:
                     self.uses[b] = self.uses.get(b, 0) + 1
                     self.alive += self.sizes[b] if self.uses[b] == 1 else 0
 
-    def release(self, value: Value) -> None:
+    def release(self, value: Leaves) -> None:
         for leaf in value:
             for b in leaf.buffers:
                 if b >= 0:
@@ -267,7 +267,7 @@ def _mapped(leaf: Leaf, own: Mapping[int, int], arguments: Sequence[Leaf]) -> fr
     return frozenset(buffers)
 
 
-def _element(value: Value, shape: Shape, index: int) -> Value:
+def _element(value: Leaves, shape: Shape, index: int) -> Leaves:
     """The leaves of one element of a tuple."""
     elements = shape.elements or ()
     start = sum(len(list(e.leaves())) for e in elements[:index])

@@ -24,7 +24,7 @@ from hlo_opt.text.frames import source_location
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ValueEvent:
     """One evaluation of one instruction.
 
     operands  the operands' values, in order; empty for a parameter
@@ -47,8 +47,8 @@ class Event:
         return ", ".join(parts)
 
 
-Watcher = Callable[[Event], None]
-Change = Callable[[Instruction, Sequence[Value], Value], Value]
+Watcher = Callable[[ValueEvent], None]
+ValueChange = Callable[[Instruction, Sequence[Value], Value], Value]
 """Called with an instruction, its operands' values and its value; returns the value to continue with."""
 
 
@@ -58,7 +58,7 @@ def watching(*watchers: Watcher | None) -> Watcher | None:
     if len(active) < 2:
         return active[0] if active else None
 
-    def tell(event: Event) -> None:
+    def tell(event: ValueEvent) -> None:
         for watcher in active:
             watcher(event)
 
@@ -81,7 +81,7 @@ class NanCheck:
         self._arrays: weakref.WeakValueDictionary[int, Array] = weakref.WeakValueDictionary()
         self._scalars: dict[int, Any] = {}
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ValueEvent) -> None:
         instruction = event.instruction
         spec = find(instruction.opcode)
         if (
@@ -163,7 +163,7 @@ def value_range(leaf: Value) -> str:
     return f"[{wide.min()}, {wide.max()}]"
 
 
-def _born(event: Event, leaf: Value) -> CheckError:
+def _born(event: ValueEvent, leaf: Value) -> CheckError:
     instruction = event.instruction
     mask = nan_mask(leaf)
     assert mask is not None
@@ -185,7 +185,7 @@ def _born(event: Event, leaf: Value) -> CheckError:
     return CheckError(said, code=CODE, span=span, hint=_operands(instruction, event) or None)
 
 
-def _operands(instruction: Instruction, event: Event) -> str:
+def _operands(instruction: Instruction, event: ValueEvent) -> str:
     """The operands with their ranges, in words."""
     texts = []
     for operand, value in zip(instruction.operands, event.operands, strict=False):

@@ -14,7 +14,7 @@ from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate.devices import device_inputs, evaluate_devices
 from hlo_opt.evaluate.inputs import PLAIN, Style, input_shapes
 from hlo_opt.evaluate.interpreter import evaluate
-from hlo_opt.evaluate.nans import Event
+from hlo_opt.evaluate.nans import ValueEvent
 from hlo_opt.evaluate.wanted import DEEPEST, first_leaf, known_bounds, leaves
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.values import Array
@@ -66,7 +66,7 @@ def _drawn(module: Module) -> dict[Instruction, None]:
     return taint.drawn
 
 
-Places = frozenset[int]
+ArrayNumbers = frozenset[int]
 """Arrays of a value, by their numbers in its flattened tuple."""
 
 
@@ -75,14 +75,14 @@ class _Taint:
 
     def __init__(self) -> None:
         self.drawn: dict[Instruction, None] = {}
-        self._known: dict[tuple[Computation, tuple[Places, ...]], Places] = {}
+        self._known: dict[tuple[Computation, tuple[ArrayNumbers, ...]], ArrayNumbers] = {}
 
-    def visit(self, computation: Computation, arguments: Sequence[Places], depth: int = 0) -> Places:
+    def visit(self, computation: Computation, arguments: Sequence[ArrayNumbers], depth: int = 0) -> ArrayNumbers:
         """The dependent arrays of the root, given those of the parameters."""
         key = (computation, tuple(arguments))
         if key in self._known:
             return self._known[key]
-        dependent: dict[Instruction, Places] = {}
+        dependent: dict[Instruction, ArrayNumbers] = {}
         for instruction in computation.instructions:
             number = instruction.parameter_number
             if number is None:
@@ -95,7 +95,7 @@ class _Taint:
         self._known[key] = dependent[computation.root]
         return dependent[computation.root]
 
-    def _made(self, instruction: Instruction, operands: Sequence[Places], depth: int) -> Places:
+    def _made(self, instruction: Instruction, operands: Sequence[ArrayNumbers], depth: int) -> ArrayNumbers:
         everything = frozenset(range(leaves(instruction)))
         if not any(operands):
             return frozenset()
@@ -116,7 +116,7 @@ class _Taint:
             return everything if operands[0] else frozenset().union(*own)
         return everything
 
-    def _loop(self, loop: Instruction, state: Places, everything: Places, depth: int) -> Places:
+    def _loop(self, loop: Instruction, state: ArrayNumbers, everything: ArrayNumbers, depth: int) -> ArrayNumbers:
         condition, body = loop.called_by("condition"), loop.called_by("body")
         while True:
             if self.visit(condition, [state], depth + 1):
@@ -131,7 +131,7 @@ class TooMuchError(Exception):
     """A run exceeds its budget of work."""
 
 
-class Watch:
+class WayWatcher:
     """A watcher that records the ways a run takes. `work` estimates its cost in elements; beyond `limit` it raises
     TooMuchError."""
 
@@ -142,7 +142,7 @@ class Watch:
         self.gone: set[tuple[Instruction, str]] = set()
         self.work = 0
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ValueEvent) -> None:
         self.work += _EVENT + getattr(event.value, "size", 1)
         if self.work > self.limit:
             raise TooMuchError
@@ -176,7 +176,7 @@ MOST_DRAWS = 8
 MOST_TRIED = 12
 """The most draws that are tried, for a cheap module."""
 WORK = 100_000_000
-"""The budget of all tried draws, counted as in `Watch`. A module with one draw beyond it gets two tries."""
+"""The budget of all tried draws, counted as in `WayWatcher`. A module with one draw beyond it gets two tries."""
 CHOSEN_WORK = 30_000_000
 """The budget of the chosen draws. One draw is always chosen."""
 LARGEST = 1 << 30
@@ -258,7 +258,7 @@ def reaching_inputs(module: Module, seed: int = 0, *, most: int = MOST_DRAWS) ->
             continue
         if len(tried) > 1 and sum(t.work for t in tried) + tried[0].work > WORK:
             break
-        attempt = _try(module, seed, style, Watch(ways, limit))
+        attempt = _try(module, seed, style, WayWatcher(ways, limit))
         if attempt is None:
             vain += 1
             continue
@@ -274,7 +274,7 @@ def other_draws(module: Module, seed: int, draws: Sequence[Draw], max_steps: int
     non-finite outputs."""
     for style in sorted(styles(), key=lambda s: -s.special):
         if all(draw.style != style for draw in draws) and style != PLAIN:
-            attempt = _try(module, seed, style, Watch({}), max_steps)
+            attempt = _try(module, seed, style, WayWatcher({}), max_steps)
             if attempt is not None and attempt.finite >= POOR:
                 yield attempt.draw
 
@@ -294,7 +294,7 @@ class _Tried:
     finite: float
 
 
-def _try(module: Module, seed: int, style: Style, seen: Watch, max_steps: int | None = None) -> _Tried | None:
+def _try(module: Module, seed: int, style: Style, seen: WayWatcher, max_steps: int | None = None) -> _Tried | None:
     """Make one draw. None where one other than the first fails, since it can be left out."""
     inputs = device_inputs(module, seed, style=style)
     try:

@@ -13,7 +13,7 @@ from hlo_opt.ir import Called, Computation, Instruction, Module
 from hlo_opt.ops import find
 from hlo_opt.ops.bounds import bounds_of, type_bounds
 from hlo_opt.ops.sets import APPLIED, COPIES, looped, tuple_elements, tuple_index
-from hlo_opt.ops.wishes import ANYTHING, NONE, Bounds, Form, Wish, is_special
+from hlo_opt.ops.wishes import ANYTHING, NONE, Bounds, Wish, WishForm, is_special
 
 MOST_VISITED = 100_000
 """The most instructions visited, counted per call; instructions beyond have no wishes."""
@@ -189,7 +189,7 @@ class _Frame:
             self._ask_bounds(instruction)
         elif instruction.opcode == "conditional" and instruction.operands[0].shape.type.kind != "pred":
             branches = len(self.within[instruction])
-            self._want(instruction.operands[0], [Wish(0.0, float(branches - 1), form=Form.INDEX)])
+            self._want(instruction.operands[0], [Wish(0.0, float(branches - 1), form=WishForm.INDEX)])
 
     def _ask_bounds(self, loop: Instruction) -> None:
         """Integers of the state that the condition compares should be small, so that the loop takes a few

@@ -34,7 +34,7 @@ from hlo_opt.fusion.legality import (
 from hlo_opt.fusion.outline import is_read_by_element
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction, Shape, SliceDimension
-from hlo_opt.ops.emission import HEROES, LOOP_PRODUCERS, Emitter, emitters_of
+from hlo_opt.ops.emission import HEROES, LOOP_PRODUCERS, XlaEmitter, emitters_of
 from hlo_opt.ops.sets import fused, is_elementwise, is_view, root_of, tuple_index
 from hlo_opt.plans.limits import DEEPEST
 from hlo_opt.plans.sketch import Sketch, as_fusion
@@ -158,7 +158,7 @@ def form_of_output(state: FusionState, instruction: Instruction) -> str:
     instruction."""
     body = fused(instruction)
     if body is None:
-        if HEROES.get(instruction.opcode) is Emitter.REDUCTION:
+        if HEROES.get(instruction.opcode) is XlaEmitter.REDUCTION:
             return "" if fast_form(instruction) is not None else "reduce in a loop"
         is_output = is_elementwise(instruction) or tiled_transpose(instruction) is not None
         return "" if is_output else instruction.opcode
@@ -168,7 +168,7 @@ def form_of_output(state: FusionState, instruction: Instruction) -> str:
     if emitter not in _OUTPUT_EMITTERS:
         return f"{emitter} fusion"
     root = body.root
-    if HEROES.get(root.opcode) is Emitter.REDUCTION and root.shape.is_tuple and fast_form(root) is None:
+    if HEROES.get(root.opcode) is XlaEmitter.REDUCTION and root.shape.is_tuple and fast_form(root) is None:
         return "variadic reduce in a loop"
     return ""
 
@@ -178,7 +178,7 @@ def producer_form(pair: Pair) -> Reason | None:
     producer = pair.producer
     cluster = pair.state.cluster(producer)
     why = ""
-    if not emitters_of(cluster.opcodes).isdisjoint((Emitter.IN_PLACE, Emitter.SCATTER)):
+    if not emitters_of(cluster.opcodes).isdisjoint((XlaEmitter.IN_PLACE, XlaEmitter.SCATTER)):
         why = "updates a buffer in place"
     elif fused(producer) is not None:
         emitter, _ = pair.state.emitter(producer)
@@ -199,7 +199,7 @@ def plain_siblings(pair: Pair) -> Reason | None:
 
 
 @dataclass(frozen=True)
-class Walk:
+class JoinWalk:
     """What two kernels must have in common to become one with several outputs.
 
     shape  the shape whose elements the threads compute, one after the other
@@ -212,15 +212,15 @@ class Walk:
     form: str
 
 
-def walk_of(state: FusionState, instruction: Instruction) -> Walk:
+def walk_of(state: FusionState, instruction: Instruction) -> JoinWalk:
     """How the threads of an instruction's kernel go; computed once, and handed on by `joint` when kernels are
     joined."""
     return state.cached("walk", instruction, lambda i: _walk(state, i))
 
 
-def _walk(state: FusionState, instruction: Instruction) -> Walk:
+def _walk(state: FusionState, instruction: Instruction) -> JoinWalk:
     hero = hero_for(state, instruction)
-    return Walk(_loop_shape(hero), _hero_form(hero), form_of_output(state, instruction))
+    return JoinWalk(_loop_shape(hero), _hero_form(hero), form_of_output(state, instruction))
 
 
 def code_size(state: FusionState, instruction: Instruction) -> int:
@@ -247,7 +247,7 @@ def copies_emitted(edge: Edge) -> int:
 
 
 def joint(pair: Pair) -> dict[str, object]:
-    """What is known of both as one kernel without looking at it: its code size, and its `Walk` where the outputs of
+    """What is known of both as one kernel without looking at it: its code size, and its `JoinWalk` where the outputs of
     both can stand side by side. `FusionState.joined` takes it."""
     if isinstance(pair, MultiOutputEdge):
         return {}
@@ -392,7 +392,7 @@ def updates_in_place(pair: Pair) -> Reason | None:
     """The loops of a kernel that updates in place cover the update only."""
     for instruction in (pair.producer, pair.consumer):
         root = root_of(instruction)
-        if HEROES.get(root.opcode) is Emitter.IN_PLACE:
+        if HEROES.get(root.opcode) is XlaEmitter.IN_PLACE:
             return Reason.of("FUS631", update=_name(pair, instruction), size=root.operands[1].shape.element_count)
     return None
 

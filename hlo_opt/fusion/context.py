@@ -125,7 +125,7 @@ class FuseOptions:
         )
 
 
-class Memory:
+class PassMemory:
     """What passes over one module hand on to each other, as long as only fusion passes change the module.
 
     distinct  executed computations of which all values differed. All arrays still do: kernels that are joined write
@@ -149,9 +149,9 @@ class Memory:
         if values:
             self.distinct.clear()
 
-    def of_copy(self, module: Module, copy: Module) -> Memory:
+    def of_copy(self, module: Module, copy: Module) -> PassMemory:
         """What holds for a copy of the module, too."""
-        memory = Memory(self.known)
+        memory = PassMemory(self.known)
         if self._state is not None and self._state.module is module:
             memory._state = self._state.of_copy(copy, _copies(module, copy))
         return memory
@@ -201,7 +201,7 @@ class Earlier:
     origins: dict[Instruction, str]
     forbidden: dict[tuple[str, str], Reason]
     left: dict[tuple[str, str], Reason]
-    memory: Memory
+    memory: PassMemory
 
 
 @dataclass
@@ -228,7 +228,7 @@ class PassContext:
     forbidden: dict[tuple[str, str], Reason] = field(default_factory=dict)
     left: dict[tuple[str, str], Reason] = field(default_factory=dict)
     fused_by: dict[str, str] = field(default_factory=dict)
-    memory: Memory = field(default_factory=Memory)
+    memory: PassMemory = field(default_factory=PassMemory)
     about: tuple[str, ...] = ()
     simplified: list[list[Rewritten]] = field(default_factory=list)
     apart: Earlier | None = None

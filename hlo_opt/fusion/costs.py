@@ -14,11 +14,11 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ops.sets import is_free
 from hlo_opt.plans.price import Price, one_after_another
 
-Cost = CostEstimate | Reason
+CostOrReason = CostEstimate | Reason
 """Or why there can be no such kernel."""
 
 
-def cost_of(unfused: Sequence[Price], fused: Sequence[Price | Reason], *, kept: bool = False) -> Cost:
+def cost_of(unfused: Sequence[Price], fused: Sequence[Price | Reason], *, kept: bool = False) -> CostOrReason:
     """The cost of kernels that are launched one after another, as they are (`unfused`) and as they would be
     (`fused`)."""
     before, after = one_after_another(unfused), []
@@ -32,7 +32,7 @@ def cost_of(unfused: Sequence[Price], fused: Sequence[Price | Reason], *, kept: 
 
 def joined_cost(
     state: FusionState, producer: Instruction, consumer: Instruction, *, written: bool, copies: bool
-) -> Cost:
+) -> CostOrReason:
     """The cost of fusing a producer into a consumer that reads it. Where others read the producer, the kernel writes
     it, too (`written`), or it stays a kernel besides (`copies`)."""
     key = (state.structure_of_both(producer, consumer), written, copies)
@@ -48,7 +48,7 @@ def joined_cost(
     return costs[key]
 
 
-def beside_cost(state: FusionState, first: Instruction, second: Instruction) -> Cost:
+def beside_cost(state: FusionState, first: Instruction, second: Instruction) -> CostOrReason:
     """The cost of joining two kernels that do not depend on each other."""
     return cost_of((state.prices.of(first), state.prices.of(second)), [state.prices.beside(first, second)])
 

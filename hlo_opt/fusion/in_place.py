@@ -11,7 +11,7 @@ from hlo_opt.analysis.graph.cluster import Cluster, Node
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.legality import Edge
 from hlo_opt.ir import Instruction, SliceDimension
-from hlo_opt.ops.emission import HEROES, Emitter
+from hlo_opt.ops.emission import HEROES, XlaEmitter
 from hlo_opt.ops.sets import SLICES, UPDATES, is_elementwise, is_view, root_of, tuple_elements
 
 
@@ -58,7 +58,7 @@ def _conflict(edge: Edge, cluster: Cluster, root: Node, place: Node) -> Reason |
         if others:
             return Reason.of("FUS603", consumer=edge.consumer_name, buffer=buffer.name, opcode=others[0].opcode)
         return None
-    updates = [r for r in cluster.roots if not r.is_input and HEROES.get(r.opcode) is Emitter.IN_PLACE]
+    updates = [r for r in cluster.roots if not r.is_input and HEROES.get(r.opcode) is XlaEmitter.IN_PLACE]
     if not updates:
         return None
     if len(updates) > 1:
@@ -135,7 +135,7 @@ def scatter_conflict(edge: Edge) -> Reason | None:
         return None
     cluster = state.cluster(edge.consumer)
     for node in cluster.members:
-        if HEROES.get(node.opcode) is not Emitter.SCATTER:
+        if HEROES.get(node.opcode) is not XlaEmitter.SCATTER:
             continue
         for operand in node.operands[: len(node.operands) // 2]:
             if operand.instruction is edge.producer or operand.instruction in edge.producer.operands:

@@ -7,13 +7,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from hlo_opt.diag import Reason
-from hlo_opt.fusion.costs import Cost, beside_cost, cost_of, joined_cost
+from hlo_opt.fusion.costs import CostOrReason, beside_cost, cost_of, joined_cost
 from hlo_opt.fusion.decision import CostEstimate
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import Check, Edge, boundary, control_dependencies, side_effects, size_budget
 from hlo_opt.fusion.order import order_of
 from hlo_opt.fusion.outline import HANDS_ON, tidy, unite
-from hlo_opt.fusion.prices import Ways
+from hlo_opt.fusion.prices import ReadPaths
 from hlo_opt.fusion.products import is_beside_product
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.sets import tuple_index
@@ -30,7 +30,7 @@ class Union:
 
     producer: Instruction
     consumer: Instruction
-    ways: Ways
+    ways: ReadPaths
     written: tuple[Instruction, ...]
     copies: bool
     cost: CostEstimate
@@ -100,7 +100,7 @@ def no_union_of(engine: Engine, producer: Instruction, consumer: Instruction) ->
 
 def _forms(
     engine: Engine, producer: Instruction, consumer: Instruction
-) -> list[tuple[Ways, tuple[Instruction, ...], bool]] | Reason:
+) -> list[tuple[ReadPaths, tuple[Instruction, ...], bool]] | Reason:
     """How one kernel may be both, as far as that can be told without a plan: fields `ways`, `written` and `copies` of a
     `Union`. Or the reason why none may."""
     edge = engine.edge(producer, consumer)
@@ -112,7 +112,7 @@ def _forms(
         return Reason.of("FUS113", producer=edge.producer_name, consumer=edge.consumer_name)
     written = tuple(read_by_others(producer, consumer, ways))
     may_keep = not written or not _depends_otherwise(engine, producer, consumer, ways)
-    forms: list[tuple[Ways, tuple[Instruction, ...], bool]] = []
+    forms: list[tuple[ReadPaths, tuple[Instruction, ...], bool]] = []
     if may_keep:
         forms.append((ways, written, False))
     if written:
@@ -120,7 +120,7 @@ def _forms(
     return forms
 
 
-def _is_direct(producer: Instruction, ways: Ways) -> bool:
+def _is_direct(producer: Instruction, ways: ReadPaths) -> bool:
     """Whether a consumer reads a producer of one result directly, as most do: the structures of both are then all that
     counts."""
     return not any(ways.values()) and not producer.shape.is_tuple
@@ -130,11 +130,11 @@ def _cost(
     engine: Engine,
     producer: Instruction,
     consumer: Instruction,
-    ways: Ways,
+    ways: ReadPaths,
     written: Sequence[Instruction],
     *,
     copies: bool,
-) -> Cost:
+) -> CostOrReason:
     state = engine.state
     if _is_direct(producer, ways):
         return joined_cost(state, producer, consumer, written=bool(written), copies=copies)
@@ -210,7 +210,7 @@ def ways_between(producer: Instruction, consumer: Instruction) -> dict[Instructi
     return ways
 
 
-def read_by_others(producer: Instruction, consumer: Instruction, ways: Ways) -> list[Instruction]:
+def read_by_others(producer: Instruction, consumer: Instruction, ways: ReadPaths) -> list[Instruction]:
     """The elements of a producer that anything but the consumer reads; itself, where that is all of it."""
     steps = {step for way in ways.values() for step in way}
     inside = steps | {consumer}
@@ -230,7 +230,7 @@ def _has_others(value: Instruction, inside: set[Instruction]) -> bool:
     return value.is_root or any(user not in inside for user in value.users)
 
 
-def _depends_otherwise(engine: Engine, producer: Instruction, consumer: Instruction, ways: Ways) -> bool:
+def _depends_otherwise(engine: Engine, producer: Instruction, consumer: Instruction, ways: ReadPaths) -> bool:
     """Whether the consumer needs something else that needs the producer."""
     others = [o for o in consumer.operands if o not in ways]
     return order_of(engine, producer.computation).reaches_any(producer, others)

@@ -118,7 +118,7 @@ class Order:
             self._place[new] = self._place.pop(old)
 
 
-class Group:
+class Connected:
     """Which of some instructions are connected with a kernel that takes in one after the other. Each instruction
     between them is looked at once, when it is first asked which are."""
 

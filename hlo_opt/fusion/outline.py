@@ -20,7 +20,7 @@ from hlo_opt.ops.sets import fused, tuple_elements, tuple_index
 
 if TYPE_CHECKING:
     from hlo_opt.fusion.engine import Engine
-    from hlo_opt.fusion.prices import Ways
+    from hlo_opt.fusion.prices import ReadPaths
 
 Origins = dict[Instruction, str]
 """Names in the input of instructions that were copied into fusions under other names."""
@@ -377,7 +377,7 @@ def _redirect(other: Instruction, fusion: Instruction, first: int) -> None:
 def unite(
     producer: Instruction,
     consumer: Instruction,
-    ways: Ways,
+    ways: ReadPaths,
     written: Sequence[Instruction],
     origins: Origins,
     *,

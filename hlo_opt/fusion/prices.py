@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hlo_opt.fusion.state import FusionState
 
 
-Ways = Mapping[Instruction, Sequence[Instruction]]
+ReadPaths = Mapping[Instruction, Sequence[Instruction]]
 """The ways on which a consumer reads a producer: of each operand, what hands the value on."""
 
 
@@ -93,7 +93,7 @@ class Prices:
         return _price_of(self.sketch_beside(one, other))
 
     def through(
-        self, producer: Instruction, consumer: Instruction, ways: Ways, written: Sequence[Instruction]
+        self, producer: Instruction, consumer: Instruction, ways: ReadPaths, written: Sequence[Instruction]
     ) -> Price | Reason:
         """The price of a consumer that reads a producer by `ways`, which `sketch_through` explains."""
         return _price_of(self.sketch_through(producer, consumer, ways, written))
@@ -123,7 +123,7 @@ class Prices:
         return self.refusal(one) or self.refusal(other) or self._plans.sketch_beside(one, other)
 
     def sketch_through(
-        self, producer: Instruction, consumer: Instruction, ways: Ways, written: Sequence[Instruction]
+        self, producer: Instruction, consumer: Instruction, ways: ReadPaths, written: Sequence[Instruction]
     ) -> Sketch | Reason:
         """The sketch of a consumer that reads a producer by `ways`: for each such operand the element of a tuple and
         the bitcasts through which it reads, from the producer on. `written` are the elements of the producer that

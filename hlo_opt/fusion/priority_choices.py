@@ -26,7 +26,7 @@ from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
 from hlo_opt.fusion.legality import MAX_CODE_SIZE, Check, Edge
 from hlo_opt.fusion.windows import keeps_sliding_windows, keeps_windows
 from hlo_opt.ir import Attribute, Instruction, Shape, edit
-from hlo_opt.ops.emission import HEROES, NEVER_PRIORITY_FUSED, PRIORITY_FUSED, TILED, TILED_FLOATS, Emitter
+from hlo_opt.ops.emission import HEROES, NEVER_PRIORITY_FUSED, PRIORITY_FUSED, TILED, TILED_FLOATS, XlaEmitter
 from hlo_opt.ops.sets import fused, is_elementwise, is_view
 
 _FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
@@ -84,7 +84,7 @@ def unsupported(instruction: Instruction) -> Reason | None:
     for name in types:
         if not supported or name not in _TYPES:
             return Reason.of("FUS321", instruction=instruction.name, element_type=name, opcode=opcode)
-    if HEROES.get(opcode) is Emitter.REDUCTION and (
+    if HEROES.get(opcode) is XlaEmitter.REDUCTION and (
         len(instruction.operands) != 2 or len(instruction.ints("dimensions")) != 1
     ):
         return Reason.of("FUS321", instruction=instruction.name, element_type=types[0], opcode=opcode)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from hlo_opt.analysis.graph.inlining import other_layouts
-from hlo_opt.analysis.graph.numbering import Numbered, Numbering, Table, Value, agree, leaves
+from hlo_opt.analysis.graph.numbering import Numbered, Numbering, Table, ValueNumber, agree, leaves
 from hlo_opt.analysis.graph.occurrences import Matching
 from hlo_opt.diag import ProofError
 from hlo_opt.ir import Computation, Instruction, Module, Shape
@@ -114,7 +114,7 @@ def _why_not(table: Table, left: Numbered, right: Numbered, matching: Matching) 
     return "equal side effects are merged or kept apart in another way than in the original"
 
 
-def _nesting(value: Value) -> object:
+def _nesting(value: ValueNumber) -> object:
     return None if isinstance(value, int) else [_nesting(v) for v in value]
 
 

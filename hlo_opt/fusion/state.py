@@ -20,10 +20,10 @@ from hlo_opt.analysis.xla.utilization import Use
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.decision import ByStructure
 from hlo_opt.fusion.grouping import Grouped, Grouping, kernel_operands, operands_beside, repeats
-from hlo_opt.fusion.prices import Prices, Ways
+from hlo_opt.fusion.prices import Prices, ReadPaths
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ops import find
-from hlo_opt.ops.emission import HEROES, Emitter
+from hlo_opt.ops.emission import HEROES, XlaEmitter
 from hlo_opt.ops.sets import fused, launches, reuses_elements
 from hlo_opt.plans import lowering_reason, plan, region_of
 from hlo_opt.plans.cumulative import lines_of
@@ -139,7 +139,7 @@ class FusionState:
             tiling = self.known.tilings[number] = best_tiling(cluster, self.target)
         return tiling
 
-    def emitter(self, instruction: Instruction) -> tuple[Emitter, Node]:
+    def emitter(self, instruction: Instruction) -> tuple[XlaEmitter, Node]:
         """The emitter that XLA would choose for the instruction as a kernel of its own, and the hero."""
         return self.cached("emitter", instruction, lambda i: emitter_of(self.cluster(i)))
 
@@ -228,7 +228,7 @@ class FusionState:
         return self.known.structures.number(("kept", self.structure_of_both(producer, consumer)))
 
     def structure_through(
-        self, producer: Instruction, consumer: Instruction, ways: Ways, written: Sequence[Instruction]
+        self, producer: Instruction, consumer: Instruction, ways: ReadPaths, written: Sequence[Instruction]
     ) -> int:
         """As `structure_of_both`, of a consumer that reads a producer by `ways` (`Prices.sketch_through`). Of what
         hands a value on, it counts what it is and which of these are the same."""
@@ -433,8 +433,8 @@ class Traits(NamedTuple):
         return cls(
             members=1,
             depth=not all(is_direct(member, n) for n in range(len(member.operands))),
-            scatters=HEROES.get(member.opcode) is Emitter.SCATTER,
-            reduces=HEROES.get(member.opcode) is Emitter.REDUCTION,
+            scatters=HEROES.get(member.opcode) is XlaEmitter.SCATTER,
+            reduces=HEROES.get(member.opcode) is XlaEmitter.REDUCTION,
             reductions=fast_form(member) is not None,
             significant_reduces=_folds_many(member),
             shared_memory=shared_memory(member),
@@ -476,7 +476,7 @@ def _is_long_window(member: Instruction) -> bool:
 
 def _folds_many(member: Instruction) -> bool:
     if (
-        HEROES.get(member.opcode) is not Emitter.REDUCTION
+        HEROES.get(member.opcode) is not XlaEmitter.REDUCTION
         or not member.shape.is_array
         or not member.shape.element_count
     ):
@@ -513,7 +513,7 @@ class Emissions:
         for node in nodes:
             mine = users.setdefault(node, {})
             counts[node] = sum([counts[user] for user in mine])
-            shape, is_transpose = node.instruction.shape, HEROES.get(node.instruction.opcode) is Emitter.TRANSPOSE
+            shape, is_transpose = node.instruction.shape, HEROES.get(node.instruction.opcode) is XlaEmitter.TRANSPOSE
             for operand in node.operands:
                 there = users.get(operand)
                 operand_shape = operand.instruction.shape
@@ -572,7 +572,7 @@ class Below:
                     self.reusing[operand] = direct or beyond[0]
                 if self.reusing_once_per_row.get(operand) is None:
                     self.reusing_once_per_row[operand] = direct or (
-                        None if HEROES.get(instruction.opcode) is Emitter.REDUCTION else beyond[1]
+                        None if HEROES.get(instruction.opcode) is XlaEmitter.REDUCTION else beyond[1]
                     )
                 if self.enlarging.get(operand) is None:
                     self.enlarging[operand] = node if _enlarges(node, operand) else beyond[2]

@@ -2,13 +2,13 @@
 
 from hlo_opt.ir.attribute import (
     Attribute,
+    AttributeValue,
     Called,
     Metadata,
     PaddingDimension,
     Quoted,
     Raw,
     SliceDimension,
-    Value,
     Window,
     WindowDimension,
 )
@@ -21,6 +21,7 @@ from hlo_opt.ir.shape import Layout, Shape, array
 __all__ = [
     "ELEMENT_TYPES",
     "Attribute",
+    "AttributeValue",
     "Called",
     "Computation",
     "ElementType",
@@ -35,7 +36,6 @@ __all__ = [
     "Raw",
     "Shape",
     "SliceDimension",
-    "Value",
     "Window",
     "WindowDimension",
     "array",

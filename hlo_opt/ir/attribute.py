@@ -126,7 +126,7 @@ class Raw:
         return self.text
 
 
-Value = (
+AttributeValue = (
     bool
     | int
     | float
@@ -147,7 +147,7 @@ def _quote(text: str) -> str:
     return f'"{escaped}"'
 
 
-def render(value: Value) -> str:
+def render(value: AttributeValue) -> str:
     """The HLO text of an attribute's value."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -164,18 +164,20 @@ class Attribute:
 
     __slots__ = ("_decode", "_value", "text")
 
-    def __init__(self, text: str, decode: Callable[[str], Value] | None = None, value: Value | None = None) -> None:
+    def __init__(
+        self, text: str, decode: Callable[[str], AttributeValue] | None = None, value: AttributeValue | None = None
+    ) -> None:
         self.text = text
         self._decode = decode
         self._value = value
 
     @classmethod
-    def of(cls, value: Value) -> Attribute:
+    def of(cls, value: AttributeValue) -> Attribute:
         """An attribute without a text; its text is rendered from the value."""
         return cls(render(value), value=value)
 
     @property
-    def value(self) -> Value:
+    def value(self) -> AttributeValue:
         """The decoded value, or `Raw` for an attribute without a decoder. Raises ParseError for malformed text."""
         if self._value is None:
             self._value = Raw(self.text) if self._decode is None else self._decode(self.text)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     import numpy as np
 
-Kind = Literal["pred", "signed", "unsigned", "float", "complex", "token", "opaque"]
+TypeKind = Literal["pred", "signed", "unsigned", "float", "complex", "token", "opaque"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class ElementType:
     exists."""
 
     name: str
-    kind: Kind
+    kind: TypeKind
     bits: int
     numpy_name: str = ""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, KeysView
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
-from hlo_opt.ir.attribute import Attribute, Called, Metadata, Value
+from hlo_opt.ir.attribute import Attribute, AttributeValue, Called, Metadata
 from hlo_opt.ir.facts import CALLEES, Fact
 from hlo_opt.ir.literal import Literal
 from hlo_opt.ir.shape import Shape
@@ -105,7 +105,7 @@ class Instruction:
         value = attribute.value
         return value if isinstance(value, str) else str(getattr(value, "text", value))
 
-    def value(self, name: str, default: Value) -> Value:
+    def value(self, name: str, default: AttributeValue) -> AttributeValue:
         """The decoded value of an attribute, or the default when it is absent."""
         attribute = self.attributes.get(name)
         return attribute.value if isinstance(attribute, Attribute) else default

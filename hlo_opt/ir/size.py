@@ -27,7 +27,7 @@ _INT = 2**31 - 1
 _ATOM, _PRODUCT, _SUM, _BITS = 2, 1, 0, -1
 
 
-Work: TypeAlias = "Callable[[Array | np.int64, Array | np.int64], Array | np.int64 | np.bool_]"
+SizeOperator: TypeAlias = "Callable[[Array | np.int64, Array | np.int64], Array | np.int64 | np.bool_]"
 """An operator over the values of sizes."""
 
 
@@ -106,7 +106,7 @@ class Size(int):
 
     # ---- arithmetic
 
-    def _with(self, other: float, work: Work, sign: str, rank: int, swapped: bool = False) -> int:
+    def _with(self, other: float, work: SizeOperator, sign: str, rank: int, swapped: bool = False) -> int:
         if not isinstance(other, int):
             return NotImplemented
         values = other.values if isinstance(other, Size) else np.int64(other)
@@ -201,7 +201,7 @@ class Size(int):
 
     # ---- decisions
 
-    def _decide(self, other: float, work: Work) -> bool:
+    def _decide(self, other: float, work: SizeOperator) -> bool:
         if isinstance(other, float) and not isinstance(other, int):
             return bool(work(np.asarray(int.__int__(self)), np.asarray(other)))  # a price: one may choose freely
         if not isinstance(other, int):

@@ -33,7 +33,7 @@ from hlo_opt.jax.memories import Memories
 from hlo_opt.jax.records import Chosen, Verdict
 from hlo_opt.jax.regions import (
     Candidate,
-    Pair,
+    StatePair,
     are_apart,
     bodies_of,
     layers_of,
@@ -47,7 +47,7 @@ from hlo_opt.jax.regions import (
     together,
     work_of,
 )
-from hlo_opt.jax.report import Report, line
+from hlo_opt.jax.report import HookReport, line
 from hlo_opt.jax.wire import ModuleBytes, Replacement
 from hlo_opt.ops.sets import launches, looped
 from hlo_opt.passes import run
@@ -106,7 +106,7 @@ EVEN = 1.02
 
 
 @dataclass(frozen=True)
-class Wish:
+class HookOptions:
     """The user's options: see `hlo_opt.jax.install`."""
 
     preset: str = "default"
@@ -172,8 +172,8 @@ class Decision:
     regions chosen so far."""
 
     module: str
-    wish: Wish
-    report: Report
+    wish: HookOptions
+    report: HookReport
     stop: Callable[[], bool] = lambda: False
     backend: Backend = field(default_factory=lambda: HOST)
     chosen: list[Chosen] = field(default_factory=list)
@@ -366,7 +366,7 @@ class Decision:
             return key
         return in_place
 
-    def _pairs(self, region: Candidate) -> list[Pair] | None:
+    def _pairs(self, region: Candidate) -> list[StatePair] | None:
         """As `Memories.pairs`."""
         return [] if self._memories is None else self._memories.pairs(region)
 

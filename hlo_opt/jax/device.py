@@ -23,7 +23,18 @@ from hlo_opt.runtime.cupy.device import refuse_large_grids
 from hlo_opt.runtime.numpy import to_memory
 from hlo_opt.runtime.schedule import Schedule, constant_array
 from hlo_opt.runtime.schedule.lifetimes import ALIGNMENT, Arena, buffer_bytes, lifetimes
-from hlo_opt.runtime.schedule.ops import Alias, Allocate, Branch, Call, Constant, Copy, Free, Launch, Op, Routine
+from hlo_opt.runtime.schedule.ops import (
+    AliasOp,
+    Allocate,
+    BranchOp,
+    CallOp,
+    ConstantOp,
+    Copy,
+    Free,
+    LaunchOp,
+    Op,
+    Routine,
+)
 from hlo_opt.text.aliases import aliased_leaves
 
 ArrayOffset = tuple[int, int]
@@ -210,27 +221,27 @@ class _Writer:
             return places[root[b]]
 
         match op:
-            case Launch():
+            case LaunchOp():
                 self.launch(op, [at(b) for b in (*op.inputs, *op.outputs)])
             case Copy():
                 self.copy(at(op.outputs[0]), at(op.inputs[0]), buffer_bytes(routine.shapes[op.outputs[0]]))
-            case Constant():
+            case ConstantOp():
                 for b, literal in zip(op.outputs, op.literals, strict=True):
                     self.constants += bytes(-len(self.constants) % ALIGNMENT)
                     places[b] = (self.constants_number, len(self.constants))
                     self.constants += to_memory(constant_array(op, literal, None), routine.shapes[b]).tobytes() + bytes(
                         4
                     )
-            case Branch(selector=None):
+            case BranchOp(selector=None):
                 inner = self.schedule.routines[op.branches[0]]
                 self.routine(inner, [at(b) for b in op.arguments[0]], dict(enumerate(map(at, op.outputs))))
-            case Allocate() | Alias() | Free() | Call(kind="empty"):
+            case Allocate() | AliasOp() | Free() | CallOp(kind="empty"):
                 pass  # all places are static
             case _:
                 i = op.instruction
                 raise BackendError(f"{i.opcode} {i.name} is no kernel, and needs the host or a library", code="HLO528")
 
-    def launch(self, op: Launch, pointers: list[ArrayOffset]) -> None:
+    def launch(self, op: LaunchOp, pointers: list[ArrayOffset]) -> None:
         kernel = op.kernel
         if not kernel.launch.grid:
             return

@@ -22,7 +22,7 @@ from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.ir import Module, Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.jax.handler import TARGET
-from hlo_opt.jax.wire import ModuleBytes, Node, Replacement
+from hlo_opt.jax.wire import ModuleBytes, Replacement, WireInstruction
 from hlo_opt.text import parse
 
 NAME = "hlo_opt_timed"
@@ -93,7 +93,7 @@ def call_text(inputs: Sequence[Shape], outputs: Sequence[Shape], key: str, memor
     return "HloModule call\n\nENTRY entry {\n" + "\n".join(lines) + "\n}\n"
 
 
-def call_nodes(change: Replacement) -> list[Node]:
+def call_nodes(change: Replacement) -> list[WireInstruction]:
     """The nodes of the call and of its `get-tuple-element`s."""
     message = _hlo.hlo_module_from_text(change.text).as_serialized_hlo_module_proto()
     (body,) = ModuleBytes(message).bodies
@@ -189,7 +189,7 @@ def compared(our_module: bytes, theirs: Runnable, inputs: Sequence[Array]) -> tu
     with _one_at_a_time, jax.enable_x64(True):
         ours = _compiled(our_module, theirs.inputs, theirs.outputs)
 
-        def runs() -> tuple[Run, Run]:
+        def runs() -> tuple[TimedRun, TimedRun]:
             arrays = _on_device(inputs)
             return _run_of(ours, arrays), _run_of(theirs.executable, arrays)
 
@@ -214,7 +214,7 @@ def _on_device(inputs: Sequence[Array]) -> list[jax.Array]:
     return jax.block_until_ready([jax.device_put(a, device) for a in inputs])
 
 
-def _run_of(executable: _Executable, arrays: list[jax.Array]) -> Run:
+def _run_of(executable: _Executable, arrays: list[jax.Array]) -> TimedRun:
     last: list[list[jax.Array]] = []
 
     def run() -> None:
@@ -226,11 +226,11 @@ def _run_of(executable: _Executable, arrays: list[jax.Array]) -> Run:
     return run
 
 
-Run = Callable[[], object]
+TimedRun = Callable[[], object]
 
 
 def least_won(
-    runs: Callable[[], tuple[Run, Run]], clock: Callable[[], float] = time.perf_counter
+    runs: Callable[[], tuple[TimedRun, TimedRun]], clock: Callable[[], float] = time.perf_counter
 ) -> tuple[float, float]:
     """Microseconds of a run of ours and of theirs in the worst series for ours. Stops at the first series that ours
     loses. `clock` returns seconds."""
@@ -240,7 +240,7 @@ def least_won(
     return max(pairs, key=lambda pair: pair[0] / pair[1] if pair[1] else 1.0)
 
 
-def series(ours: Run, theirs: Run, clock: Callable[[], float]) -> tuple[float, float]:
+def series(ours: TimedRun, theirs: TimedRun, clock: Callable[[], float]) -> tuple[float, float]:
     """Microseconds of a run of each form: the quickest of alternating runs, since other load only makes runs slower.
 
     If the median of the pairs is much less in favour of ours, it determines the time of ours instead: rare quick runs
@@ -271,7 +271,7 @@ def series(ours: Run, theirs: Run, clock: Callable[[], float]) -> tuple[float, f
     return max(ours_us, theirs_us * middle / MIDDLE), theirs_us
 
 
-def _timed(run: Run, clock: Callable[[], float]) -> float:
+def _timed(run: TimedRun, clock: Callable[[], float]) -> float:
     start = clock()
     run()
     return clock() - start

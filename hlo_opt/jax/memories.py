@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from hlo_opt.ir import Instruction, Module
-from hlo_opt.jax.regions import Candidate, Pair, bodies_of, updates
+from hlo_opt.jax.regions import Candidate, StatePair, bodies_of, updates
 from hlo_opt.ops.sets import at_once, goes_on, keeps_bytes, looped, tuple_elements, tuple_index
 from hlo_opt.text.aliases import aliased_leaves
 
@@ -21,7 +21,7 @@ SHARED = "output_to_operand_aliasing"
 SCHEDULED = "is_scheduled"
 """The attribute of a module whose text has the order of execution."""
 
-Leaf = tuple[Instruction, int]
+InstructionLeaf = tuple[Instruction, int]
 """An array of an instruction's shape, by number."""
 
 
@@ -32,7 +32,7 @@ class Memories:
     def __init__(self, module: Module) -> None:
         self._entry = module.entry
         self._writers = [i for i in self._entry.instructions if _writes_in_place(i)]
-        self._aliases: list[tuple[Leaf, Leaf]] = []
+        self._aliases: list[tuple[InstructionLeaf, InstructionLeaf]] = []
         self.is_of_interest: bool = SCHEDULED in module.attributes and bool(self._writers)
         if SCHEDULED in module.attributes:
             inputs = [leaf for p in self._entry.parameters for leaf in _leaves(p)]
@@ -40,13 +40,13 @@ class Memories:
             self._aliases = [(inputs[i], _source(*results[k])) for i, k in aliased_leaves(module).items()]
             self.is_of_interest |= bool(self._aliases)
 
-    def pairs(self, region: Candidate) -> list[Pair] | None:
+    def pairs(self, region: Candidate) -> list[StatePair] | None:
         """The inputs and results of a region that share memory. None if an input is no parameter, or has another shape
         than the result, or if something else touches the memory and is not ordered with the region."""
         if not self.is_of_interest or region.computation is not self._entry:
             return []
         memory = self._memories(set(region.gone))
-        written: dict[Leaf, int] = {}
+        written: dict[InstructionLeaf, int] = {}
         results = [leaf for o in region.outputs for leaf in o.shape.leaves()]
         for k, leaf in enumerate(_all(region.outputs)):
             if memory.get(leaf) in written:
@@ -56,7 +56,7 @@ class Memories:
         read = [memory[i, 0] for i in region.inputs if (i, 0) in memory]
         if len(set(read)) < len(read):
             return None
-        pairs: list[Pair] = []
+        pairs: list[StatePair] = []
         for number, i in enumerate(region.inputs):
             shared = written.get(memory[i, 0]) if (i, 0) in memory else None
             if shared is None:
@@ -66,11 +66,11 @@ class Memories:
             pairs.append((number, shared))
         return pairs if self._is_ordered(region, memory, set(read), set(written)) else None
 
-    def _memories(self, gone: set[Instruction]) -> dict[Leaf, Leaf]:
+    def _memories(self, gone: set[Instruction]) -> dict[InstructionLeaf, InstructionLeaf]:
         """The first array of the memory of each array whose memory is written again, with a call instead of `gone`."""
-        group: dict[Leaf, Leaf] = {}
+        group: dict[InstructionLeaf, InstructionLeaf] = {}
 
-        def first(leaf: Leaf) -> Leaf:
+        def first(leaf: InstructionLeaf) -> InstructionLeaf:
             while (up := group.setdefault(leaf, leaf)) != leaf:
                 group[leaf] = leaf = group[up]
             return leaf
@@ -85,7 +85,13 @@ class Memories:
         again |= {first(leaf) for w in self._writers if w not in gone for leaf in _leaves(w) if leaf in group}
         return {leaf: first(leaf) for leaf in list(group) if first(leaf) in again}
 
-    def _is_ordered(self, region: Candidate, memory: dict[Leaf, Leaf], read: set[Leaf], written: set[Leaf]) -> bool:
+    def _is_ordered(
+        self,
+        region: Candidate,
+        memory: dict[InstructionLeaf, InstructionLeaf],
+        read: set[InstructionLeaf],
+        written: set[InstructionLeaf],
+    ) -> bool:
         """Whether what reads a memory before the region writes it runs before, and what writes one that the region
         reads runs before or after it."""
         if not written and not read:
@@ -104,11 +110,11 @@ class Memories:
         return True
 
 
-def _leaves(i: Instruction) -> Iterator[Leaf]:
+def _leaves(i: Instruction) -> Iterator[InstructionLeaf]:
     return ((i, k) for k, _ in enumerate(i.shape.leaves()))
 
 
-def _source(i: Instruction, leaf: int) -> Leaf:
+def _source(i: Instruction, leaf: int) -> InstructionLeaf:
     """The array that a result is, through tuples: a root tuple itself is no memory that others share."""
     while (parts := tuple_elements(i)) is not None:
         for part in parts:
@@ -133,7 +139,7 @@ def _writes_in_place(i: Instruction) -> bool:
     return later or bool(bodies_of(i)) or SHARED in i.attributes or updates(i)
 
 
-def _joined(i: Instruction) -> Iterator[tuple[Leaf, Leaf]]:
+def _joined(i: Instruction) -> Iterator[tuple[InstructionLeaf, InstructionLeaf]]:
     """Arrays of an instruction and of its operands that lie in one memory, or may."""
     number = tuple_index(i)
     if number is not None:
@@ -152,11 +158,11 @@ def _joined(i: Instruction) -> Iterator[tuple[Leaf, Leaf]]:
         yield from ((one, other) for one in _leaves(i) for other in _all(i.operands))
 
 
-def _all(operands: Sequence[Instruction]) -> Iterator[Leaf]:
+def _all(operands: Sequence[Instruction]) -> Iterator[InstructionLeaf]:
     return (leaf for o in operands for leaf in _leaves(o))
 
 
-def _size(leaf: Leaf) -> int:
+def _size(leaf: InstructionLeaf) -> int:
     return list(leaf[0].shape.leaves())[leaf[1]].byte_size
 
 

@@ -365,11 +365,11 @@ def _paths(shape: Shape) -> Iterator[list[int]]:
         yield from ([*path, number] for path in _paths(element))
 
 
-Pair = tuple[int, int]
+StatePair = tuple[int, int]
 """An input and a result of a region, by number: results are the arrays of its outputs."""
 
 
-def state_pairs(candidate: Candidate) -> list[Pair]:
+def state_pairs(candidate: Candidate) -> list[StatePair]:
     """Elements of the state of a loop that a region of its body reads, and their values for the next round where the
     region computes them: XLA has both in one memory."""
     results = []
@@ -423,7 +423,7 @@ def physical(shape: Shape) -> Shape:
     )
 
 
-def module_of(candidate: Candidate, in_place: Sequence[Pair] = ()) -> Module:
+def module_of(candidate: Candidate, in_place: Sequence[StatePair] = ()) -> Module:
     """The region as a module of its own, still in XLA's form, which may compute outputs in the memory of inputs. Its
     parameters and results are row-major; its names are numbered, so that equal regions have equal texts."""
     module = Module("region")

@@ -30,7 +30,7 @@ _LOCAL = 32  # bits of a number that count the instructions of one computation
 
 
 @dataclass(slots=True)
-class Node:
+class WireInstruction:
     """An instruction: its name, number, operands, control predecessors and callees, and the bytes of all else."""
 
     name: str = ""
@@ -42,7 +42,7 @@ class Node:
     rest: bytes = b""
 
     @classmethod
-    def of(cls, message: bytes) -> Node:
+    def of(cls, message: bytes) -> WireInstruction:
         """Parses a message. Raises ValueError if it is damaged."""
         node, rest = cls(), []
         for f in fields(message):
@@ -93,7 +93,7 @@ class Body:
         self.number = self.root = 0
         self.raw = message
         self._messages: list[bytes] = []
-        self._nodes: list[Node] | None = None
+        self._nodes: list[WireInstruction] | None = None
         self._called: set[int] | None = None
         rest = []
         for f in fields(message):
@@ -116,14 +116,14 @@ class Body:
         return len(self._messages if self._nodes is None else self._nodes)
 
     @property
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[WireInstruction]:
         """Its instructions."""
         if self._nodes is None:
-            self._nodes = [Node.of(message) for message in self._messages]
+            self._nodes = [WireInstruction.of(message) for message in self._messages]
         return self._nodes
 
     @nodes.setter
-    def nodes(self, nodes: list[Node]) -> None:
+    def nodes(self, nodes: list[WireInstruction]) -> None:
         self._nodes = nodes
 
     def called(self) -> set[int]:
@@ -207,7 +207,7 @@ class ModuleBytes:
             digest.update(body.raw)
         return digest.hexdigest()
 
-    def replace(self, change: Replacement, call: Sequence[Node]) -> None:
+    def replace(self, change: Replacement, call: Sequence[WireInstruction]) -> None:
         """Replaces instructions by a call. `call` are the call and its `get-tuple-element`s in the module of
         `Replacement.text`.
 
@@ -277,7 +277,7 @@ def _sequence(key: int, order: Sequence[int]) -> bytes:
     return of_bytes(SEQUENCES, of_number(KEY, key) + of_bytes(VALUE, packed(SCHEDULED, order)))
 
 
-def _free_name(base: str, names: Mapping[str, Node]) -> str:
+def _free_name(base: str, names: Mapping[str, WireInstruction]) -> str:
     count, name = 0, base
     while name in names:
         count += 1
@@ -285,10 +285,10 @@ def _free_name(base: str, names: Mapping[str, Node]) -> str:
     return name
 
 
-def _in_order(nodes: Sequence[Node]) -> list[Node]:
+def _in_order(nodes: Sequence[WireInstruction]) -> list[WireInstruction]:
     """The nodes with operands and control predecessors first, otherwise in their order."""
     by_number = {n.number: n for n in nodes}
-    done: dict[int, Node] = {}
+    done: dict[int, WireInstruction] = {}
     for start in nodes:
         stack = [start]
         while stack:

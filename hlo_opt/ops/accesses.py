@@ -28,9 +28,9 @@ class Accesses:
         return sum(self.read) + self.written
 
 
-Called = Callable[[Computation], float]
+FlopsOf = Callable[[Computation], float]
 """The flops of one run of a computation."""
-Rule = Callable[[Instruction, Called], Accesses]
+AccessRule = Callable[[Instruction, FlopsOf], Accesses]
 
 SPREADS = frozenset({"broadcast", "reshape"})
 """These and `sets.SLICES` are charged separately for each read of a fusion parameter (FusionParameterReadBytes)."""
@@ -54,26 +54,26 @@ def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-def _as_much_as_written(i: Instruction, called: Called) -> Accesses:
+def _as_much_as_written(i: Instruction, called: FlopsOf) -> Accesses:
     """The first operand is read once per element of the result."""
     elements = _ratio(i.shape.element_count, i.operands[0].shape.element_count)
     return _partial(i, {0: (float(i.shape.byte_size), elements)})
 
 
-def _dynamic_update_slice(i: Instruction, called: Called) -> Accesses:
+def _dynamic_update_slice(i: Instruction, called: FlopsOf) -> Accesses:
     update, result = i.operands[1].shape, i.shape
     kept = _ratio(result.element_count - update.element_count, result.element_count)
     return _partial(i, {0: (0.0, kept)}, float(update.byte_size))
 
 
-def _scatter(i: Instruction, called: Called) -> Accesses:
+def _scatter(i: Instruction, called: FlopsOf) -> Accesses:
     updates = [o.shape for o in i.operands[len(i.operands) // 2 + 1 :]]
     sizes = [float(shape.byte_size) for shape in updates]
     flops = updates[0].element_count * called(i.called_by("to_apply"))
     return _partial(i, {n: (size, 1.0) for n, size in enumerate(sizes)}, sum(sizes), flops)
 
 
-def _reduce(i: Instruction, called: Called) -> Accesses:
+def _reduce(i: Instruction, called: FlopsOf) -> Accesses:
     count = len(i.operands) // 2
     results = next(i.shape.leaves()).element_count
     flops = called(i.called_by("to_apply")) * (i.operands[0].shape.element_count - results)
@@ -81,7 +81,7 @@ def _reduce(i: Instruction, called: Called) -> Accesses:
     return _partial(i, inits, None, flops)
 
 
-def _reduce_window(i: Instruction, called: Called) -> Accesses:
+def _reduce_window(i: Instruction, called: FlopsOf) -> Accesses:
     results = next(i.shape.leaves()).element_count
     dimensions = getattr(i.value("window", ""), "dimensions", ())
     window = math.prod(d.size for d in dimensions)
@@ -110,19 +110,19 @@ def _reduced_span(i: Instruction, dimensions: Sequence[WindowDimension]) -> int 
     return extent if d.pad_low == extent - 1 else None
 
 
-def _convolution(i: Instruction, called: Called) -> Accesses:
+def _convolution(i: Instruction, called: FlopsOf) -> Accesses:
     result, kernel = i.shape, i.operands[1].shape
     features = result.dimensions[-1] if result.dimensions else 1
     return whole(i, 2.0 * result.element_count * kernel.element_count / max(1, features))
 
 
-def _concatenate(i: Instruction, called: Called) -> Accesses:
+def _concatenate(i: Instruction, called: FlopsOf) -> Accesses:
     dimension = i.ints("dimensions")[0]
     cost = 400 if dimension > 0 and i.operands[0].shape.dimensions[dimension] % 32 else 6
     return whole(i, float(cost * i.shape.element_count))
 
 
-PARTIAL: dict[str, Rule] = {
+PARTIAL: dict[str, AccessRule] = {
     "slice": _as_much_as_written,
     "dynamic-slice": _as_much_as_written,
     "gather": _as_much_as_written,
@@ -131,7 +131,7 @@ PARTIAL: dict[str, Rule] = {
 }
 """Operations that access only a part of an operand or of their result."""
 
-RULES: dict[str, Rule] = PARTIAL | {
+RULES: dict[str, AccessRule] = PARTIAL | {
     "broadcast": _as_much_as_written,
     "reduce": _reduce,
     "reduce-window": _reduce_window,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops.wishes import ANYTHING, Bounds, reducer
 
-Rule = Callable[[Instruction, Sequence[Bounds]], Bounds]
+BoundsRule = Callable[[Instruction, Sequence[Bounds]], Bounds]
 
 LARGEST_CONSTANT = 1 << 16
 """The most elements of a constant that are examined."""
@@ -153,7 +153,7 @@ def _shift_right(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
     return 0.0, float(int(min(high, 2.0**bits - 1)) >> int(amount))
 
 
-def _monotonic(function: Callable[[float], float], low: float, high: float) -> Rule:
+def _monotonic(function: Callable[[float], float], low: float, high: float) -> BoundsRule:
     """The rule of a non-decreasing function with values in [low, high]."""
 
     def rule(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
@@ -170,7 +170,7 @@ def _monotonic(function: Callable[[float], float], low: float, high: float) -> R
     return rule
 
 
-def _within(low: float, high: float) -> Rule:
+def _within(low: float, high: float) -> BoundsRule:
     return lambda i, operands: (low, high)
 
 
@@ -192,7 +192,7 @@ def _reduce(i: Instruction, operands: Sequence[Bounds]) -> Bounds:
     return ANYTHING
 
 
-_RULES: Mapping[str, Rule] = {
+_RULES: Mapping[str, BoundsRule] = {
     **dict.fromkeys(
         ("reshape", "transpose", "broadcast", "slice", "copy", "reverse", "convert"), lambda i, operands: operands[0]
     ),

@@ -41,7 +41,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PackedElement:
     """A packed element of `bits` bits, at a position behind a pointer.
 
     Where it is in a vector, `first` is the position of the vector's first element, which begins a byte, and `number`
@@ -86,8 +86,8 @@ class FirstRound:
     counter: Name | None = None
 
 
-Special = Name | Function | Cell | Part | Shuffle | FirstRound | Address
-Piece = str | Special
+Special = Name | Function | Cell | PackedElement | Shuffle | FirstRound | Address
+CodePiece = str | Special
 
 
 class Code:
@@ -102,7 +102,7 @@ class Code:
 
     def __init__(
         self,
-        pieces: tuple[Piece, ...],
+        pieces: tuple[CodePiece, ...],
         is_atom: bool = False,
         *,
         says: tuple[Condition, ...] = (),
@@ -131,7 +131,7 @@ class Code:
         first = self.pieces[0] if len(self.pieces) == 1 else None
         return first if isinstance(first, Name) else None
 
-    def parts(self) -> Iterator[Piece]:
+    def parts(self) -> Iterator[CodePiece]:
         """All pieces, including those nested in indices and lanes."""
         todo = list(reversed(self.pieces))
         while todo:
@@ -142,7 +142,7 @@ class Code:
             match piece:
                 case Cell(array, index):
                     todo += [*reversed(index.pieces), array]
-                case Part(_, array, position, first, number):
+                case PackedElement(_, array, position, first, number):
                     todo.append(array)
                     todo += [p for c in (position, first, number) if c is not None for p in c.pieces]
                 case FirstRound(step):
@@ -162,7 +162,7 @@ class Code:
             match piece:
                 case Function(text):
                     yield text
-                case Part():
+                case PackedElement():
                     yield "hlo_get"
 
 
@@ -192,9 +192,9 @@ def of(hole: Hole) -> Code:
 
 
 @lru_cache(maxsize=4096)
-def _pieces(template: str) -> tuple[Piece | int, ...]:
+def _pieces(template: str) -> tuple[CodePiece | int, ...]:
     """The text, functions and hole numbers of a template."""
-    pieces: list[Piece | int] = []
+    pieces: list[CodePiece | int] = []
     automatic = 0
     for literal, field, _, _ in Formatter().parse(template):
         end = 0
@@ -213,7 +213,7 @@ def _pieces(template: str) -> tuple[Piece | int, ...]:
 
 def code(template: str, *holes: Hole) -> Code:
     """An expression from a template and the contents of its holes (`{}`, or `{0}`, `{1}` where one is used twice)."""
-    pieces: list[Piece] = []
+    pieces: list[CodePiece] = []
     for piece in _pieces(template):
         if isinstance(piece, int):
             hole = holes[piece]
@@ -250,7 +250,7 @@ def address(array: Name, index: Hole) -> Code:
 
 def with_calls(value: Code, functions: Container[str], instead: Callable[[str, Name], Code | None]) -> Code:
     """Replace calls of `functions` on a variable by what `instead` returns; None keeps the call."""
-    pieces: list[Piece] = []
+    pieces: list[CodePiece] = []
     at = 0
     while at < len(value.pieces):
         match value.pieces[at : at + 4]:
@@ -280,7 +280,7 @@ def negated(condition: Code) -> Code:
 
 def joined(between: str, parts: list[Code]) -> Code:
     """Expressions joined by text."""
-    pieces: list[Piece] = []
+    pieces: list[CodePiece] = []
     for number, part in enumerate(parts):
         pieces += [between] * bool(number)
         pieces.extend(part.pieces)

@@ -25,7 +25,7 @@ UNROLLED_WINDOW = 8
 """A kernel with a reduce-window of more elements than this is slower when unrolled."""
 
 
-class Emitter(StrEnum):
+class XlaEmitter(StrEnum):
     """An emitter of XLA:GPU."""
 
     LOOP = auto()
@@ -37,17 +37,17 @@ class Emitter(StrEnum):
 
 
 HEROES = {
-    "concatenate": Emitter.CONCATENATE,
-    "dynamic-update-slice": Emitter.IN_PLACE,
-    "reduce": Emitter.REDUCTION,
-    "scatter": Emitter.SCATTER,
-    "transpose": Emitter.TRANSPOSE,
+    "concatenate": XlaEmitter.CONCATENATE,
+    "dynamic-update-slice": XlaEmitter.IN_PLACE,
+    "reduce": XlaEmitter.REDUCTION,
+    "scatter": XlaEmitter.SCATTER,
+    "transpose": XlaEmitter.TRANSPOSE,
 }
 """Operations that can be the hero of a fusion, and the emitter they select."""
 
 
 @functools.lru_cache(maxsize=4096)
-def emitters_of(opcodes: frozenset[str]) -> frozenset[Emitter]:
+def emitters_of(opcodes: frozenset[str]) -> frozenset[XlaEmitter]:
     """The emitters selected by some of the operations."""
     return frozenset(HEROES[opcode] for opcode in opcodes if opcode in HEROES)
 

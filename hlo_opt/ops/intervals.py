@@ -18,7 +18,7 @@ from hlo_opt.ops.spread import certain, full, is_real, limits, set_aside, swappe
 from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE
 
 Run = Callable[..., Array]
-Rule = Callable[[Run, Instruction, Sequence[Array], bool], Array]
+IntervalRule = Callable[[Run, Instruction, Sequence[Array], bool], Array]
 
 
 def falling(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:
@@ -107,7 +107,7 @@ def remainder(at: Run, instruction: Instruction, x: Sequence[Array], same: bool)
     return rows
 
 
-def _even(least: float) -> Rule:
+def _even(least: float) -> IntervalRule:
     """An even function that is non-decreasing in the magnitude, with minimum `least`."""
 
     def rule(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:
@@ -120,7 +120,7 @@ def _even(least: float) -> Rule:
     return rule
 
 
-def _wave(peak: float) -> Rule:
+def _wave(peak: float) -> IntervalRule:
     """A cosine with maxima at `peak` plus multiples of 2 pi."""
 
     def rule(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:
@@ -254,7 +254,7 @@ def convert_integer(at: Run, instruction: Instruction, x: Sequence[Array], same:
     return rows
 
 
-def _whole(function: np.ufunc) -> Rule:
+def _whole(function: np.ufunc) -> IntervalRule:
     """Integer arithmetic: corners of the bounds where these do not wrap, else certain or unbounded."""
 
     def rule(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:

@@ -20,7 +20,7 @@ from hlo_opt.ops.faces import UNKNOWN, Spreading, lazy
 from hlo_opt.ops.lowering import Lowering
 from hlo_opt.ops.omitted import Omitted, anew
 from hlo_opt.ops.strides import Strides
-from hlo_opt.ops.wishes import RULES, Rule
+from hlo_opt.ops.wishes import RULES, WishRule
 
 if TYPE_CHECKING:
     from hlo_opt.ops.values import Value
@@ -215,7 +215,7 @@ class OpSpec:
     flops: Callable[[Instruction], float] | None = None
     tolerance: Callable[[ElementType], float] | None = None
     on_gpu: Callable[[ElementType], float] | None = None
-    samples: Rule | None = None
+    samples: WishRule | None = None
     plain: Callable[[Instruction], Callable[..., Any] | None] | None = None
     scratch: Callable[[Instruction, int], int] | None = None
     ways: lazy | None = None

@@ -20,7 +20,7 @@ MATTERS = 2.0**-8
 """A term matters if it is at least this share of the other one in some element; for narrow floats a quarter."""
 
 
-class Event(Protocol):
+class EvaluationView(Protocol):
     """One evaluation of an instruction."""
 
     @property
@@ -43,7 +43,7 @@ class Ways:
     """
 
     ways: Callable[[Instruction, Sequence[Bounds]], Iterable[str]]
-    gone: Callable[[Event, set[str]], Iterable[str]]
+    gone: Callable[[EvaluationView, set[str]], Iterable[str]]
     deciding: Callable[[Instruction], tuple[int, int | None]] = lambda instruction: (0, None)
 
 
@@ -56,7 +56,7 @@ def _open(where: Mapping[str, Callable[[Instruction, Sequence[Bounds]], bool]]) 
     return lambda i, bounds: (way for way, is_open in where.items() if is_open(i, bounds))
 
 
-def _seen(where: Mapping[str, Callable[[Event], bool]]) -> Callable[[Event, set[str]], Iterator[str]]:
+def _seen(where: Mapping[str, Callable[[EvaluationView], bool]]) -> Callable[[EvaluationView, set[str]], Iterator[str]]:
     """The missing ways that an evaluation took, by their predicates."""
     return lambda event, missing: (way for way, went in where.items() if way in missing and went(event))
 
@@ -128,7 +128,7 @@ def _extreme_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
     yield from (way for way, is_open in ((FIRST, first), (SECOND, second)) if is_open)
 
 
-def _exceeds(event: Event, first: int) -> bool:
+def _exceeds(event: EvaluationView, first: int) -> bool:
     """Whether an operand is selected somewhere: the larger by a maximum, the smaller by a minimum."""
     chosen, other = event.operands[first], event.operands[1 - first]
     return _any(chosen > other if event.instruction.opcode == "maximum" else chosen < other)
@@ -139,7 +139,7 @@ EXTREME = Ways(
 )
 
 
-def _passes(event: Event) -> bool:
+def _passes(event: EvaluationView) -> bool:
     low, value, high = event.operands
     return _any((value > low) & (value < high))
 
@@ -169,7 +169,7 @@ def _branch_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
         yield from (way for way, is_open in ((UNDER, low < 0), (OVER, high >= count)) if is_open)
 
 
-def _branch(event: Event, missing: set[str]) -> Iterator[str]:
+def _branch(event: EvaluationView, missing: set[str]) -> Iterator[str]:
     index = int(event.operands[0])
     branches = sum(1 for _ in event.instruction.called())
     if event.instruction.operands[0].shape.type.kind == "pred":
@@ -192,7 +192,7 @@ def _term_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
     yield from (way for way, (low, high) in zip(TERMS, bounds, strict=True) if not low == high == 0)
 
 
-def _matters(event: Event, number: int) -> bool:
+def _matters(event: EvaluationView, number: int) -> bool:
     term, other = np.abs(event.operands[number]), np.abs(event.operands[1 - number])
     share = 0.25 if event.instruction.shape.type.is_narrow_float else MATTERS
     return _any((term >= other * term.dtype.type(share)) & (term > 0))
@@ -266,7 +266,7 @@ def _index_operands(instruction: Instruction) -> tuple[int, int | None]:
     return first, None if instruction.opcode.startswith("dynamic") else first + 1
 
 
-def _index(event: Event, missing: set[str]) -> Iterator[str]:
+def _index(event: EvaluationView, missing: set[str]) -> Iterator[str]:
     first, rooms = _rooms(event.instruction)
     if event.instruction.opcode in ("gather", "scatter"):
         indices = np.asarray(event.operands[first])
@@ -290,7 +290,7 @@ def _index(event: Event, missing: set[str]) -> Iterator[str]:
 INDICES = Ways(_index_ways, _index, _index_operands)
 
 
-def _fits(event: Event) -> Array:
+def _fits(event: EvaluationView) -> Array:
     amount = event.operands[1]
     return (amount >= 0) & (amount < event.instruction.shape.type.bits)
 

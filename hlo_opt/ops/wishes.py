@@ -22,7 +22,7 @@ MOST_NEAR = 12
 """The most values in `Wish.near`; further ones are dropped."""
 
 
-class Form(Enum):
+class WishForm(Enum):
     """The kind of values: any; all bits of a word; indices (a few out of bounds); unique indices; sorted; a size, never
     out of bounds; a symmetric positive definite matrix; a triangular one."""
 
@@ -55,7 +55,7 @@ class Wish:
     small: float = 0.0
     near: tuple[float, ...] = ()
     apart: bool = False
-    form: Form = Form.ANY
+    form: WishForm = WishForm.ANY
     gap: Bounds | None = None
     special: bool = False
 
@@ -68,7 +68,7 @@ class Wish:
         low, high = max(self.low, other.low), min(self.high, other.high)
         gap = self.gap or other.gap
         if low > high:
-            gap = (high, low) if self.form is other.form is Form.INDEX else gap
+            gap = (high, low) if self.form is other.form is WishForm.INDEX else gap
             low, high = min(self.low, other.low), max(self.high, other.high)
         scales = [s for s in (self.scale, other.scale) if s is not None]
         smalls = [s for s in (self.small, other.small) if s > 0]
@@ -79,7 +79,7 @@ class Wish:
             min(smalls, default=0.0),
             tuple(dict.fromkeys((*self.near, *other.near)))[:MOST_NEAR],
             self.apart or other.apart,
-            other.form if self.form is Form.ANY else self.form,
+            other.form if self.form is WishForm.ANY else self.form,
             gap,
             self.special or other.special,
         )
@@ -119,7 +119,7 @@ class Known(Protocol):
         """Whether it is a parameter of the entry, perhaps moved or converted."""
 
 
-Rule = Callable[[Instruction, Wish, Known], Sequence[Wish]]
+WishRule = Callable[[Instruction, Wish, Known], Sequence[Wish]]
 """(instruction, wish for its result, what is known) -> wishes for the operands; missing ones at the end are `NONE`."""
 
 
@@ -136,12 +136,12 @@ def _same(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     return [w] * len(i.operands)
 
 
-def _always(*wishes: Wish) -> Rule:
+def _always(*wishes: Wish) -> WishRule:
     """A rule with fixed wishes, whatever the wish for the result."""
     return lambda i, w, known: wishes
 
 
-def _also_near(*values: float) -> Rule:
+def _also_near(*values: float) -> WishRule:
     """A rule for rounding operations: also draw near the values where they jump."""
     return lambda i, w, known: [replace(w, near=(*w.near, *values)[:MOST_NEAR])]
 
@@ -149,9 +149,9 @@ def _also_near(*values: float) -> Rule:
 def _starts(i: Instruction, first: int, sizes: Sequence[int]) -> list[Wish]:
     if len(i.operands) - first != len(sizes):  # start indices in one vector
         room = min((d - s for d, s in zip(i.operands[0].shape.dimensions, sizes, strict=False)), default=0)
-        return [Wish(0.0, float(max(room, 0)), form=Form.INDEX)]
+        return [Wish(0.0, float(max(room, 0)), form=WishForm.INDEX)]
     rooms = [d - s for d, s in zip(i.operands[0].shape.dimensions, sizes, strict=False)]
-    return [Wish(0.0, float(max(room, 0)), form=Form.INDEX) for room in rooms]
+    return [Wish(0.0, float(max(room, 0)), form=WishForm.INDEX) for room in rooms]
 
 
 def _scatter(i: Instruction, w: Wish, known: Known) -> list[Wish]:
@@ -170,18 +170,18 @@ def _indices(i: Instruction, sizes: Sequence[int]) -> Wish:
     source = i.operands[0].shape.dimensions
     dims = i.ints("start_index_map") or i.ints("scatter_dims_to_operand_dims")
     rooms = [source[d] - sizes[d] for d in dims if d < min(len(source), len(sizes))]
-    form = Form.INDEX
+    form = WishForm.INDEX
     if i.value("unique_indices", False) is True:
-        form = Form.UNIQUE
+        form = WishForm.UNIQUE
     elif i.value("indices_are_sorted", False) is True:
-        form = Form.SORTED
+        form = WishForm.SORTED
     return Wish(0.0, float(max(min(rooms, default=0), 0)), form=form)
 
 
 def _set_size(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     dimension = (*i.ints("dimensions"), 0)[0]
     sizes = i.operands[0].shape.dimensions
-    return [w, Wish(0.0, float(sizes[dimension]) if dimension < len(sizes) else 0.0, form=Form.SIZE)]
+    return [w, Wish(0.0, float(sizes[dimension]) if dimension < len(sizes) else 0.0, form=WishForm.SIZE)]
 
 
 # ---- arithmetic
@@ -300,7 +300,7 @@ def _function(
     back: Callable[[float], float | None] | None = None,
     near: tuple[float, ...] = (),
     apart: bool = False,
-) -> Rule:
+) -> WishRule:
     """The rule of a unary function with domain [low, high] and inverse `back`."""
 
     def rule(i: Instruction, w: Wish, known: Known) -> list[Wish]:
@@ -344,7 +344,7 @@ def _compare(i: Instruction, w: Wish, known: Known) -> list[Wish]:
         elif c is not None:
             wishes.append(Wish(near=(c,)))
         elif math.isfinite(low) and math.isfinite(high) and operand.shape.type.is_integer:
-            wishes.append(Wish(low, high, form=Form.INDEX))
+            wishes.append(Wish(low, high, form=WishForm.INDEX))
         else:
             wishes.append(Wish(near=(0.0, 1.0)))
     return wishes
@@ -354,7 +354,7 @@ def _compare(i: Instruction, w: Wish, known: Known) -> list[Wish]:
 
 
 def _bits(i: Instruction, w: Wish, known: Known) -> list[Wish]:
-    return [Wish(form=Form.BITS) if o.shape.is_array and o.shape.type.is_integer else NONE for o in i.operands]
+    return [Wish(form=WishForm.BITS) if o.shape.is_array and o.shape.type.is_integer else NONE for o in i.operands]
 
 
 def _convert(i: Instruction, w: Wish, known: Known) -> list[Wish]:
@@ -364,8 +364,8 @@ def _convert(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     if target.kind == "pred":
         return [Wish(near=(0.0,))]
     if source.is_integer and source.bits <= 8 and not target.is_integer and w == NONE:
-        return [Wish(form=Form.BITS)]  # an image, or a quantised weight
-    return [w if w.form is not Form.BITS or source.is_integer else NONE]
+        return [Wish(form=WishForm.BITS)]  # an image, or a quantised weight
+    return [w if w.form is not WishForm.BITS or source.is_integer else NONE]
 
 
 def _rng_uniform(i: Instruction, w: Wish, known: Known) -> list[Wish]:
@@ -427,7 +427,7 @@ def _reduce(i: Instruction, w: Wish, known: Known) -> list[Wish]:
 # ---- linear algebra and calls
 
 
-def _batch_norm(variance: int) -> Rule:
+def _batch_norm(variance: int) -> WishRule:
     def rule(i: Instruction, w: Wish, known: Known) -> list[Wish]:
         epsilon = i.value("epsilon", 0.0)
         small = epsilon if isinstance(epsilon, float) else 0.0
@@ -447,7 +447,8 @@ def _custom(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     if rule is not None and target != "custom-call":
         return list(rule(i, w, known))
     return [
-        Wish(form=Form.BITS) if o.shape.is_array and o.shape.type.name in ("u32", "u64") else NONE for o in i.operands
+        Wish(form=WishForm.BITS) if o.shape.is_array and o.shape.type.name in ("u32", "u64") else NONE
+        for o in i.operands
     ]
 
 
@@ -458,12 +459,13 @@ _HANDS_ON = [
 ]
 
 _SHIFTS = ("shift-left", "shift-right-logical", "shift-right-arithmetic")
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, WishRule] = {
     **dict.fromkeys(_HANDS_ON, lambda i, w, known: [w]),
     **dict.fromkeys(("concatenate", "pad", "complex"), _same),
     **dict.fromkeys(("and", "or", "xor", "not", "mulhi", "popcnt", "count-leading-zeros", "bitcast-convert"), _bits),
     **dict.fromkeys(
-        _SHIFTS, lambda i, w, known: [Wish(form=Form.BITS), Wish(0.0, float(i.shape.type.bits - 1), form=Form.INDEX)]
+        _SHIFTS,
+        lambda i, w, known: [Wish(form=WishForm.BITS), Wish(0.0, float(i.shape.type.bits - 1), form=WishForm.INDEX)],
     ),
     **dict.fromkeys(("maximum", "minimum"), _extreme),
     **dict.fromkeys(("reduce", "reduce-window"), _reduce),
@@ -481,7 +483,7 @@ RULES: Mapping[str, Rule] = {
     "batch-norm-inference": _batch_norm(4),
     "batch-norm-training": _batch_norm(-1),
     "cbrt": _function(back=lambda v: v**3),
-    "cholesky": _always(Wish(form=Form.DEFINITE)),
+    "cholesky": _always(Wish(form=WishForm.DEFINITE)),
     "clamp": _between,
     "compare": _compare,
     "convert": _convert,
@@ -512,9 +514,9 @@ RULES: Mapping[str, Rule] = {
     "set-dimension-size": _set_size,
     "sinh": _function(scale=2.0),
     "sqrt": _function(0.0, back=lambda v: v * v if v >= 0 else 0.0),
-    "stochastic-convert": lambda i, w, known: [*_convert(i, w, known), Wish(form=Form.BITS)],
+    "stochastic-convert": lambda i, w, known: [*_convert(i, w, known), Wish(form=WishForm.BITS)],
     "subtract": _subtract,
     "tan": _function(-1.5, 1.5),
     "tanh": _function(scale=1.0, back=lambda v: math.atanh(v) if abs(v) < 1 else None),
-    "triangular-solve": _always(Wish(form=Form.TRIANGULAR), NONE),
+    "triangular-solve": _always(Wish(form=WishForm.TRIANGULAR), NONE),
 }

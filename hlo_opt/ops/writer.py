@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hlo_opt.ir import Attribute, Computation, ElementType, Instruction, Literal, Shape, SliceDimension, array, edit
-from hlo_opt.ir.attribute import Value
+from hlo_opt.ir.attribute import AttributeValue
 from hlo_opt.ir.element_type import PRED, U32, U64
 
 
@@ -19,7 +19,7 @@ class Writer:
         self._spread: dict[tuple[Instruction, tuple[int, ...]], Instruction] = {}
         self._constants: dict[tuple[ElementType, int], Instruction] = {}
 
-    def emit(self, opcode: str, shape: Shape, *operands: Instruction, **attributes: Value) -> Instruction:
+    def emit(self, opcode: str, shape: Shape, *operands: Instruction, **attributes: AttributeValue) -> Instruction:
         """Append an operation."""
         values = {name: Attribute.of(value) for name, value in attributes.items()}
         self._count += 1

@@ -19,7 +19,7 @@ from hlo_opt.ir import Attribute, Called, Computation, ElementType, Instruction,
 from hlo_opt.ir.element_type import F32, F64
 from hlo_opt.ops.shapes import integer
 from hlo_opt.passes.base import PassContext
-from hlo_opt.passes.expansion import Expansion, Writer, scalar_reducer
+from hlo_opt.passes.expansion import BroadcastingWriter, Expansion, scalar_reducer
 
 _NORMS = frozenset({"batch-norm-grad", "batch-norm-inference", "batch-norm-training"})
 
@@ -56,7 +56,7 @@ class _Norm:
 
     def __init__(self, norm: Instruction, adders: dict[ElementType, Computation]) -> None:
         self.norm = norm
-        self.writer = Writer(norm.computation)
+        self.writer = BroadcastingWriter(norm.computation)
         operand = norm.operands[0].shape
         self.wide = F64 if operand.type == F64 else F32
         self.feature = integer(norm, "feature_index")

@@ -14,7 +14,7 @@ from hlo_opt.analysis.properties import inside, is_generic_triton
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import MAX_OPERANDS_AND_OUTPUTS
 from hlo_opt.ir import Instruction, Module, edit
-from hlo_opt.ops.emission import HEROES, Emitter
+from hlo_opt.ops.emission import HEROES, XlaEmitter
 from hlo_opt.ops.sets import is_view, results_of, tuple_elements, tuple_index
 from hlo_opt.passes.base import FusionPass, PassContext
 
@@ -58,11 +58,11 @@ def _may_write_more(fusion: Instruction) -> bool:
         return False
     roots = results_of(body)
     if (
-        any(HEROES.get(r.opcode) is Emitter.SCATTER or r.shape.is_tuple for r in roots)
+        any(HEROES.get(r.opcode) is XlaEmitter.SCATTER or r.shape.is_tuple for r in roots)
         or fast_form(roots[0]) is not None
     ):
         return False
-    if all(HEROES.get(r.opcode) is Emitter.IN_PLACE for r in roots):
+    if all(HEROES.get(r.opcode) is XlaEmitter.IN_PLACE for r in roots):
         return False
     return not (len(roots) > 1 and all(r.opcode == "slice" for r in roots))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hlo_opt.analysis.graph.numbering import Numbering, Table, Value, all_differ
+from hlo_opt.analysis.graph.numbering import Numbering, Table, ValueNumber, all_differ
 from hlo_opt.analysis.properties import effectful_computations, has_side_effect
 from hlo_opt.ir import Attribute, Computation, Instruction, Module, edit
 from hlo_opt.ir.facts import NO_EQUAL_VALUES
@@ -53,7 +53,7 @@ class CommonSubexpressionElimination(Pass):
         return bool(changed)
 
 
-def _are_distinct(computation: Computation, values: dict[Instruction, Value]) -> bool:
+def _are_distinct(computation: Computation, values: dict[Instruction, ValueNumber]) -> bool:
     """Whether all values differ that are needed, and that merging may ever replace."""
     left = [i for i in computation.instructions if (i.users or i.is_root) and not has_side_effect(i)]
     return len({values[i] for i in left}) == len(left)
@@ -69,9 +69,9 @@ def _is_another_tuple(instruction: Instruction) -> bool:
 
 
 def _merge(
-    computation: Computation, values: dict[Instruction, Value], effects: set[Computation], context: PassContext
+    computation: Computation, values: dict[Instruction, ValueNumber], effects: set[Computation], context: PassContext
 ) -> bool:
-    first: dict[tuple[Value, Shape, str], Instruction] = {}
+    first: dict[tuple[ValueNumber, Shape, str], Instruction] = {}
     instructions = list(computation.instructions)
     ordered = {p for i in instructions for p in i.control_predecessors}
     changed = False

@@ -19,7 +19,7 @@ from hlo_opt.ir.attribute import PaddingDimension, SliceDimension, Window, Windo
 from hlo_opt.ops.reduction.reducers import MONOIDS, is_identity, monoid, starts_with_identity
 from hlo_opt.ops.sets import is_view
 from hlo_opt.passes.base import PassContext, RewritingPass
-from hlo_opt.passes.expansion import Writer
+from hlo_opt.passes.expansion import BroadcastingWriter
 from hlo_opt.plans.cumulative import lines_of, only_axis
 
 
@@ -157,7 +157,7 @@ def _without_padding(i: Instruction) -> tuple[_Fold, Instruction, int] | None:
 
 def _put(i: Instruction, fold: _Fold, array: Instruction, length: int) -> None:
     """Replace a value by one cumulative window over lines of the array."""
-    writer, element_type = Writer(i.computation), i.shape.type
+    writer, element_type = BroadcastingWriter(i.computation), i.shape.type
     ahead = array.shape.element_count // (length * fold.after)
     sizes = [(ahead, 1), (length, length), (fold.after, 1)]
     shape = Shape(element_type, tuple(size for size, _ in sizes if size > 1))

@@ -23,7 +23,7 @@ from hlo_opt.ir.attribute import PaddingDimension, SliceDimension, Window, Windo
 from hlo_opt.ops.reduction.reducers import is_wide, monoid, running_types, starts_with_identity, widened
 from hlo_opt.ops.reduction.symmetry import commutes
 from hlo_opt.passes.base import PassContext, RewritingPass
-from hlo_opt.passes.expansion import Writer, scalar_reducer
+from hlo_opt.passes.expansion import BroadcastingWriter, scalar_reducer
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.cumulative import Lines, Prefixes, lines_of
 from hlo_opt.plans.price import price
@@ -90,7 +90,7 @@ class _Split:
 
     def __init__(self, window: Instruction, lines: Lines) -> None:
         self.window, self.axis, self.is_reversed = window, lines.axis, lines.is_reversed
-        self.writer = Writer(window.computation)
+        self.writer = BroadcastingWriter(window.computation)
         (self.wide,) = running_types(window)
         self.size = part_length(lines.length)
         self.parts = -(-lines.length // self.size)

@@ -20,7 +20,7 @@ from hlo_opt.ir.walk import post_order
 from hlo_opt.ops.contraction.table import DotDimensions
 from hlo_opt.ops.sets import is_elementwise
 from hlo_opt.passes.base import PassContext, RewritingPass
-from hlo_opt.passes.expansion import Writer
+from hlo_opt.passes.expansion import BroadcastingWriter
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.calls import price_of_call
 from hlo_opt.plans.price import price
@@ -210,7 +210,7 @@ def _us_of(dot: Instruction, module: Module, target: DeviceTarget) -> float:
 
 def _merge(joint: Joint) -> None:
     """Replace products by parts of the joint one."""
-    first, writer = joint.dots[0], Writer(joint.dots[0].computation)
+    first, writer = joint.dots[0], BroadcastingWriter(joint.dots[0].computation)
     operands = []
     for side in (0, 1):
         parts, axis = [dot.operands[side] for dot in joint.dots], joint.axes[side]

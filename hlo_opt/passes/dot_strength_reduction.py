@@ -26,7 +26,7 @@ from hlo_opt.ops.contraction.table import DotDimensions, sum_type
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.ops.terms import Terms
 from hlo_opt.passes.base import PassContext, RewritingPass
-from hlo_opt.passes.expansion import Writer, scalar_reducer
+from hlo_opt.passes.expansion import BroadcastingWriter, scalar_reducer
 from hlo_opt.plans import Plan, Region, plan, region_of
 from hlo_opt.plans.calls import price_of_call
 from hlo_opt.plans.price import price
@@ -106,7 +106,7 @@ def _replace(dot: Instruction, product: Instruction, before: int) -> None:
     """Let another instruction stand for the product, in the product's layout. What was added to the computation since
     it had `before` instructions inherits the product's Python line."""
     if not product.shape.same_bytes(dot.shape):
-        product = Writer(dot.computation).emit("copy", dot.shape, product)
+        product = BroadcastingWriter(dot.computation).emit("copy", dot.shape, product)
     for i in list(dot.computation.instructions)[before:]:
         edit.inherit(i, dot)
     edit.replace_all_uses(dot, product)
@@ -149,7 +149,7 @@ def _sum_pays(dot: Instruction, side: int, readers: int, module: Module, target:
     aside = Module(module.name)
     computation = edit.new_computation(aside, "sum")
     parameters = [edit.create_parameter(computation, "x", o.shape, k) for k, o in enumerate(dot.operands)]
-    root = _sum(Writer(computation), dot, parameters, side)
+    root = _sum(BroadcastingWriter(computation), dot, parameters, side)
     edit.set_root(computation, root)
     kernel = plan(Region(dot, computation, tuple(parameters), (root,)), target)
     if not isinstance(kernel, Plan):
@@ -162,7 +162,7 @@ def _sum_pays(dot: Instruction, side: int, readers: int, module: Module, target:
     return us - read_us * (1 - 1 / readers) < limit * (1.0 if readers > 1 else CLEARLY)
 
 
-def _sum(writer: Writer, dot: Instruction, operands: Sequence[Instruction], side: int) -> Instruction:
+def _sum(writer: BroadcastingWriter, dot: Instruction, operands: Sequence[Instruction], side: int) -> Instruction:
     """The product of a matrix, the operand with number `side`, and a vector as a multiply and a reduce."""
     numbers, kind = DotDimensions.of(dot), sum_type(dot.shape.type)
     shared, gone = (numbers.lhs_batch, numbers.rhs_batch), (numbers.lhs_contracting, numbers.rhs_contracting)
@@ -190,7 +190,7 @@ def _sum(writer: Writer, dot: Instruction, operands: Sequence[Instruction], side
 
 
 def _together(
-    writer: Writer, matrix: Instruction, rest: Sequence[int], gone: Sequence[int]
+    writer: BroadcastingWriter, matrix: Instruction, rest: Sequence[int], gone: Sequence[int]
 ) -> tuple[dict[int, int], Instruction]:
     """A matrix whose contracted dimensions (`gone`) are neighbours, and the new places of its dimensions: if they lie
     apart, they move to the end, for a kernel folds neighbours as a row."""
@@ -201,7 +201,7 @@ def _together(
     return {d: k for k, d in enumerate(axes)}, writer.emit("transpose", turned, matrix, dimensions=tuple(axes))
 
 
-def _laid(writer: Writer, vector: Instruction, places: Sequence[int], matrix: Instruction) -> Instruction:
+def _laid(writer: BroadcastingWriter, vector: Instruction, places: Sequence[int], matrix: Instruction) -> Instruction:
     """A vector broadcast along the other dimensions of a matrix, of which it has those in `places`."""
     order = sorted(range(len(places)), key=places.__getitem__)
     if order != sorted(order):
@@ -212,6 +212,6 @@ def _laid(writer: Writer, vector: Instruction, places: Sequence[int], matrix: In
 
 def _write_as_sum(dot: Instruction, side: int) -> None:
     """Replace the product by a multiply and a reduce, which inherit its Python line."""
-    computation, writer = dot.computation, Writer(dot.computation)
+    computation, writer = dot.computation, BroadcastingWriter(dot.computation)
     before = len(computation.instructions)
     _replace(dot, _sum(writer, dot, dot.operands, side), before)

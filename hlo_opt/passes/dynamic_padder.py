@@ -24,7 +24,7 @@ from hlo_opt.ops.reduction.reducers import identity, monoid
 from hlo_opt.ops.reduction.table import reduced
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.passes.base import PassContext
-from hlo_opt.passes.expansion import Expansion, Writer
+from hlo_opt.passes.expansion import BroadcastingWriter, Expansion
 
 
 class _UnsupportedError(Exception):
@@ -104,7 +104,7 @@ class _Rewriter:
 
     def __init__(self, computation: Computation, is_entry: bool) -> None:
         self.computation, self.is_entry = computation, is_entry
-        self.write = Writer(computation)
+        self.write = BroadcastingWriter(computation)
         self.shapes = {i: i.shape for i in computation.instructions}
         self.values: dict[Instruction, _Value] = {}
 

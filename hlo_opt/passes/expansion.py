@@ -20,19 +20,19 @@ from hlo_opt.ir import (
     SliceDimension,
     edit,
 )
-from hlo_opt.ir.attribute import Value
+from hlo_opt.ir.attribute import AttributeValue
 from hlo_opt.ir.element_type import PRED, S32
 from hlo_opt.passes.base import RewritingPass
 
 
-class Writer:
+class BroadcastingWriter:
     """Appends operations. Scalars among the operands are broadcast to the dimensions of the others."""
 
     def __init__(self, computation: Computation) -> None:
         self.computation = computation
         self._scalars: dict[tuple[ElementType, float], Instruction] = {}
 
-    def emit(self, opcode: str, shape: Shape, *operands: Instruction, **attributes: Value) -> Instruction:
+    def emit(self, opcode: str, shape: Shape, *operands: Instruction, **attributes: AttributeValue) -> Instruction:
         """Append an operation."""
         typed = {name: Attribute.of(value) for name, value in attributes.items()}
         return edit.create(self.computation, opcode, opcode, shape, operands, typed)
@@ -126,7 +126,7 @@ class Writer:
         """The elements of a vector at positions, which must be inside."""
         dimensions = positions.shape.dimensions
         rows = self.emit("reshape", Shape(S32, (*dimensions, 1)), positions)
-        attributes: dict[str, Value] = {
+        attributes: dict[str, AttributeValue] = {
             "offset_dims": (),
             "collapsed_slice_dims": (0,),
             "start_index_map": (0,),
@@ -143,11 +143,11 @@ class CountedLoop:
     def __init__(self, beside: Computation, rounds: int, values: Sequence[Instruction]) -> None:
         assert beside.module is not None
         self.beside, self.rounds = beside, rounds
-        self._outside = Writer(beside)
+        self._outside = BroadcastingWriter(beside)
         self._given = [self._outside.number(0), *values]
         self.shape = Shape.tuple_of(*(g.shape for g in self._given))
         self.body = edit.new_computation(beside.module, "body")
-        self.inside = Writer(self.body)
+        self.inside = BroadcastingWriter(self.body)
         self._condition = edit.new_computation(beside.module, "condition")
         state = edit.create_parameter(self.body, "state", self.shape, 0)
         self.counter, *self.values = [edit.create_element(state, n) for n in range(len(self._given))]
@@ -158,7 +158,7 @@ class CountedLoop:
         following = self.inside.binary("add", self.counter, self.inside.number(1))
         edit.create_tuple(self.body, [following, *results, *self.values[len(results) :]], root=True)
         edit.sort(self.body)
-        writer = Writer(self._condition)
+        writer = BroadcastingWriter(self._condition)
         count = edit.create_element(edit.create_parameter(self._condition, "state", self.shape, 0), 0)
         edit.set_root(self._condition, writer.compare("LT", count, writer.number(self.rounds)))
         start = edit.create_tuple(self.beside, self._given)

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from hlo_opt.diag import ProofError, Reason
-from hlo_opt.fusion.context import Memory, PassContext
-from hlo_opt.fusion.costs import Cost, cost_of
+from hlo_opt.fusion.context import PassContext, PassMemory
+from hlo_opt.fusion.costs import CostOrReason, cost_of
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.joining import Union, join, union_beside, union_of
@@ -92,7 +92,7 @@ def price_by_joining(module: Module, context: PassContext, decisions: Sequence[F
     left = list(decisions)
     while left:
         copy = edit.clone_module(module)
-        trial = PassContext(context.options, memory=Memory(context.memory.known))
+        trial = PassContext(context.options, memory=PassMemory(context.memory.known))
         touched: set[tuple[str, str]] = set()
         later: list[FusionDecision] = []
         for place, decision in enumerate(left):
@@ -110,7 +110,7 @@ def price_by_joining(module: Module, context: PassContext, decisions: Sequence[F
         left = later
 
 
-def _joined(engine: Engine, union: Union) -> Cost:
+def _joined(engine: Engine, union: Union) -> CostOrReason:
     """The cost of joining, from the price of the joint kernel."""
     before = [engine.state.prices.of(kernel) for kernel in (union.producer, union.consumer)]
     fused_kernel = join(engine, union)

@@ -28,7 +28,7 @@ from hlo_opt.passes.base import Pass
 WORTH = 0.98
 """The most that the joint kernel may take, relative to both kernels."""
 
-Pair = tuple[Instruction, Instruction]
+ProducerAndConsumer = tuple[Instruction, Instruction]
 """A producer and its consumer."""
 
 
@@ -61,7 +61,7 @@ class KernelJoining(Pass):
         computation.index_users()
         is_small = sum(map(launches, computation.instructions)) <= self.max_kernels
         tried = None if is_small else self._dearest(computation, Engine(module, context))
-        changed, left = False, set[Pair]()
+        changed, left = False, set[ProducerAndConsumer]()
         while True:
             engine = Engine(module, context, self.name)
             union = next(_unions(computation, engine, left, tried), None)
@@ -91,7 +91,7 @@ def _stake(engine: Engine, producer: Instruction, consumer: Instruction) -> floa
 
 
 def _unions(
-    computation: Computation, engine: Engine, left: set[Pair], tried: Container[Hashable] | None
+    computation: Computation, engine: Engine, left: set[ProducerAndConsumer], tried: Container[Hashable] | None
 ) -> Iterator[Union]:
     """The pairs that pay, only those with one of the likenesses `tried` if it is given. The others are added to `left`,
     and not looked at again."""
@@ -105,7 +105,7 @@ def _unions(
         left.add(pair)
 
 
-def _pairs(computation: Computation) -> Iterator[Pair]:
+def _pairs(computation: Computation) -> Iterator[ProducerAndConsumer]:
     """The kernels of which one reads the other, in order of the readers."""
     for consumer in post_order(computation):
         if launches(consumer):

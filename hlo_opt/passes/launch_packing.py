@@ -45,7 +45,7 @@ class LaunchPacking(FusionPass):
 
     def fuse_in(self, computation: Computation, engine: Engine) -> bool:
         changed = False
-        turns = Turns(computation)
+        turns = TurnRanges(computation)
         ready = self._ready(computation, engine, turns)
         waiting: list[Instruction] = []
         for turn, kernels in ready.items():
@@ -73,7 +73,7 @@ class LaunchPacking(FusionPass):
     def _fits(self, engine: Engine, host: Instruction, kernel: Instruction) -> bool:
         return next(self._against(engine, host, kernel), None) is None
 
-    def _ready(self, computation: Computation, engine: Engine, turns: Turns) -> dict[int, list[Instruction]]:
+    def _ready(self, computation: Computation, engine: Engine, turns: TurnRanges) -> dict[int, list[Instruction]]:
         """The kernels that may be joined, by their first turns, in the order of the computation."""
         by_turn: dict[int, list[Instruction]] = {}
         for i in post_order(computation):
@@ -110,12 +110,12 @@ class LaunchPacking(FusionPass):
 
     def sibling_refusals(self, engine: Engine, computation: Computation) -> Iterator[Refusal]:
         """Neighbours among the kernels that are ready at the same time."""
-        for kernels in self._ready(computation, engine, Turns(computation)).values():
+        for kernels in self._ready(computation, engine, TurnRanges(computation)).values():
             for one, other in itertools.pairwise(kernels):
                 yield Refusal(one, other, list(self._against(engine, one, other)))
 
 
-class Turns:
+class TurnRanges:
     """The range of turns of each instruction, if everything runs as soon as it can. An instruction has a later turn
     than its operands, so two instructions with a common turn do not depend on each other.
 

@@ -18,7 +18,7 @@ from hlo_opt.passes.table import preset
 from hlo_opt.passes.while_fusion import WhileFusion
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.grid_loop import InGrid
-from hlo_opt.plans.phases import Cell, Phases
+from hlo_opt.plans.phases import Phases, StoredValue
 from hlo_opt.plans.plan import Part
 
 LARGE_PRODUCTS = 8192
@@ -60,7 +60,7 @@ def _gains(part: Part) -> bool:
     return isinstance(part, InGrid) or products >= LARGE_PRODUCTS
 
 
-def _multiplies(cell: Cell) -> bool:
+def _multiplies(cell: StoredValue) -> bool:
     """Whether a value is a product, or the fold of one that dot-strength-reduction has written out."""
     return cell.is_product or (cell.terms > 1 and cell.value.operands[0].opcode in LINEAR)
 

@@ -28,7 +28,7 @@ from hlo_opt.ir.attribute import SliceDimension
 from hlo_opt.ir.element_type import PRED
 from hlo_opt.ops.sets import keeps_values
 from hlo_opt.passes.base import PassContext, RewritingPass
-from hlo_opt.passes.expansion import Writer
+from hlo_opt.passes.expansion import BroadcastingWriter
 from hlo_opt.passes.reduction_splitter import longest_run
 from hlo_opt.passes.sum_factoring import Term, is_plain_sum, spreads, term_of
 from hlo_opt.plans import column_reduction, row_reduction
@@ -103,7 +103,7 @@ class _Moments:
     def rewrite(self) -> None:
         """Write the fold, and what it gives in the place of the sums."""
         first = self.total
-        writer, kind = Writer(first.computation), self.x.shape.type
+        writer, kind = BroadcastingWriter(first.computation), self.x.shape.type
         zero, one = writer.scalar(kind, 0), writer.scalar(kind, 1)
         zeros, ones = (writer.emit("broadcast", self.x.shape, s, dimensions=()) for s in (zero, one))
         leaf, kept = first.shape, tuple(d for d in range(self.x.shape.rank) if d not in first.ints("dimensions"))
@@ -243,7 +243,7 @@ def _stays(move: Instruction) -> bool:
     return move.opcode != "broadcast" or list(move.ints("dimensions")) == sorted(move.ints("dimensions"))
 
 
-def _first_of(writer: Writer, x: Instruction, leaf: Shape, kept: tuple[int, ...]) -> Instruction:
+def _first_of(writer: BroadcastingWriter, x: Instruction, leaf: Shape, kept: tuple[int, ...]) -> Instruction:
     """The first element of each column, 0 where it is not finite. Less it, a column far from 0 has small numbers, and
     its mean all the digits that it can have."""
     sizes = tuple(size if d in kept else 1 for d, size in enumerate(x.shape.dimensions))
@@ -255,7 +255,9 @@ def _first_of(writer: Writer, x: Instruction, leaf: Shape, kept: tuple[int, ...]
     return writer.emit("select", leaf, finite, flat, zeros)
 
 
-def _folded(writer: Writer, values: Sequence[Instruction], zero: Instruction, total: Instruction) -> list[Instruction]:
+def _folded(
+    writer: BroadcastingWriter, values: Sequence[Instruction], zero: Instruction, total: Instruction
+) -> list[Instruction]:
     """The folds of arrays of moments over the dimensions of a sum: in two parts where these lie apart."""
     folded, kept = total.ints("dimensions"), tuple(range(values[0].shape.rank))
     to_apply = Called(_reducer(total.computation, zero.shape, (len(values) - 3) // 2))
@@ -285,7 +287,7 @@ def _reducer(beside: Computation, scalar: Shape, count: int) -> Computation:
     module = beside.module
     assert module is not None
     reducer = edit.new_computation(module, "moments")
-    writer, size = Writer(reducer), 3 + 2 * count
+    writer, size = BroadcastingWriter(reducer), 3 + 2 * count
     parameters = [edit.create(reducer, f"p{k}", "parameter", scalar, parameter_number=k) for k in range(2 * size)]
     one, other = parameters[:size], parameters[size:]
     emit = functools.partial(_operation, writer, scalar)
@@ -308,5 +310,7 @@ def _reducer(beside: Computation, scalar: Shape, count: int) -> Computation:
     return reducer
 
 
-def _operation(writer: Writer, shape: Shape, opcode: str, left: Instruction, right: Instruction) -> Instruction:
+def _operation(
+    writer: BroadcastingWriter, shape: Shape, opcode: str, left: Instruction, right: Instruction
+) -> Instruction:
     return writer.emit(opcode, shape, left, right)

@@ -18,7 +18,7 @@ from hlo_opt.fusion import compatibility
 from hlo_opt.fusion.compatibility import Beside, MultiOutputEdge, Pair
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import MAX_OPERANDS_AND_OUTPUTS, Edge
-from hlo_opt.fusion.order import Group, Order, order_of
+from hlo_opt.fusion.order import Connected, Order, order_of
 from hlo_opt.fusion.outline import join
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
@@ -84,11 +84,11 @@ class MultiOutputFusion(FusionPass):
                 others.reverse()
                 group = []
                 tries = 0
-                reach: Group | None = None
+                reach: Connected | None = None
                 while others:
                     other = others.pop()
                     if reach is None or not reach.knows(other):
-                        reach = Group(order, host, [other, *others[-self.max_tries :]])
+                        reach = Connected(order, host, [other, *others[-self.max_tries :]])
                     pair = Beside(host, other, engine.state, engine.origins, parent=parent)
                     reason = next(self._against(engine, pair, order, reach), None)
                     if reason is None:
@@ -136,7 +136,7 @@ class MultiOutputFusion(FusionPass):
 
     # ---- reasons
 
-    def _against(self, engine: Engine, pair: Pair, order: Order, reach: Group | None = None) -> Iterator[Reason]:
+    def _against(self, engine: Engine, pair: Pair, order: Order, reach: Connected | None = None) -> Iterator[Reason]:
         """All reasons against one kernel of both; cheap checks come first. A forced pair is only checked for legality.
         `reach` knows the connections of the first of two siblings."""
         yield from engine.legal(compatibility.structure(pair))
@@ -248,7 +248,7 @@ def _is_full(pair: Beside, reason: Reason) -> bool:
     return reason.code == "FUS201" and sum(1 for _ in pair.producer.shape.leaves()) + 1 >= MAX_OPERANDS_AND_OUTPUTS
 
 
-def _cycle(pair: Pair, order: Order, reach: Group | None = None) -> Iterator[Reason]:
+def _cycle(pair: Pair, order: Order, reach: Connected | None = None) -> Iterator[Reason]:
     """The reason against a pair in which one needs the other through a third kernel; None where it reads it directly
     only."""
     if isinstance(pair, MultiOutputEdge):

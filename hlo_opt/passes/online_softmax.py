@@ -22,7 +22,7 @@ from hlo_opt.ir.index_map import variable
 from hlo_opt.ops.reduction.softmax import Exponentials, sums_of
 from hlo_opt.ops.sets import fused
 from hlo_opt.passes.base import PassContext, RewritingPass
-from hlo_opt.passes.expansion import Writer
+from hlo_opt.passes.expansion import BroadcastingWriter
 from hlo_opt.plans import Plan, column_reduction, plan, region_of, row_reduction
 from hlo_opt.plans.columns import MOST_THREADS
 from hlo_opt.plans.element_reads import depending_on, heroes_read
@@ -132,7 +132,7 @@ def _is_of_one_row(exponentials: Exponentials, space: Space) -> bool:
 
 def _fold_together(low: Instruction, total: Instruction, reducers: dict[Shape, Computation]) -> None:
     """Replace both by the results of one fold."""
-    writer, x, kind = Writer(total.computation), low.operands[0], total.shape.type
+    writer, x, kind = BroadcastingWriter(total.computation), low.operands[0], total.shape.type
     scalar = Shape(kind)
     if scalar not in reducers:
         reducers[scalar] = _reducer(total.computation, scalar)
@@ -159,7 +159,7 @@ def _reducer(beside: Computation, scalar: Shape) -> Computation:
     module = beside.module
     assert module is not None
     reducer = edit.new_computation(module, "online_softmax")
-    writer = Writer(reducer)
+    writer = BroadcastingWriter(reducer)
     a, b, c, d = (edit.create(reducer, f"p{k}", "parameter", scalar, parameter_number=k) for k in range(4))
     apart = writer.emit("negate", scalar, writer.emit("abs", scalar, writer.emit("subtract", scalar, a, c)))
     one = writer.scalar(scalar.type, 1)

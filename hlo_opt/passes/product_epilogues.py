@@ -23,7 +23,7 @@ from hlo_opt.ir.attribute import Quoted, Raw
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.calls.call import TF32, call_of, described
 from hlo_opt.ops.calls.products import LT_MATMUL
-from hlo_opt.ops.calls.strided import Product, product_of
+from hlo_opt.ops.calls.strided import StridedProduct, product_of
 from hlo_opt.ops.sets import tuple_elements, tuple_index
 from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.dce import BY_NUMBER, DeadCodeElimination
@@ -43,7 +43,7 @@ class ProductEpilogues(Expansion):
     """Make a product, and what a kernel after it computes of it alone, one call of cuBLASLt: a bias that is added, an
     activation. In no pipeline: only a GPU with this library runs it, where a product with what follows it `pays`."""
 
-    pays: Callable[[Product], bool] = bool
+    pays: Callable[[StridedProduct], bool] = bool
 
     name: ClassVar[str] = "product-epilogues"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
@@ -102,7 +102,7 @@ class _Finished:
     product: Instruction
     epilogue: str
     bias: Instruction | None
-    together: Product
+    together: StridedProduct
 
 
 def _finished(kernel: Instruction, output: Instruction) -> _Finished | None:

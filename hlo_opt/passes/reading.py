@@ -13,7 +13,7 @@ _TOKEN = re.compile(
 _GROUPS = ("best", "fixpoint")
 
 
-class Word(str):
+class Token(str):
     """A token: its text, its kind and its place."""
 
     type: str
@@ -26,7 +26,7 @@ class Branch:
     """A rule of the grammar, and its parts."""
 
     data: str
-    children: list[Branch | Word]
+    children: list[Branch | Token]
 
 
 class _UnreadError(Exception):
@@ -46,15 +46,15 @@ class _Reader:
         self.text = text
         self.next = self._word(0)
 
-    def _word(self, position: int) -> Word:
+    def _word(self, position: int) -> Token:
         match = _TOKEN.match(self.text, position)
         if match is None or match.lastgroup is None:
             raise _UnreadError
-        word = Word(match[match.lastgroup])
+        word = Token(match[match.lastgroup])
         word.type, (word.start_pos, word.end_pos) = match.lastgroup, match.span(match.lastgroup)
         return word
 
-    def take(self, *kinds: str) -> Word:
+    def take(self, *kinds: str) -> Token:
         """The next token, which must be of one of these kinds, or one of these signs."""
         word = self.next
         if (word if word.type == "SIGN" else word.type) not in kinds:
@@ -63,7 +63,7 @@ class _Reader:
             self.next = self._word(word.end_pos)
         return word
 
-    def several(self, read: str, separator: str) -> list[Branch | Word]:
+    def several(self, read: str, separator: str) -> list[Branch | Token]:
         parts = [getattr(self, read)()]
         while self.next == separator:
             self.take(separator)
@@ -100,8 +100,8 @@ class _Reader:
         self.take(")")
         return Branch("fixpoint", steps)
 
-    def _pass(self, name: Word) -> Branch:
-        options: list[Branch | Word] = []
+    def _pass(self, name: Token) -> Branch:
+        options: list[Branch | Token] = []
         if self.next == "{":
             self.take("{")
             options = self.several("option", ",") if self.next != "}" else []

@@ -20,7 +20,7 @@ from hlo_opt.ir import Computation, Instruction, edit
 from hlo_opt.ops.reduction.reducers import monoid, starts_with_identity
 from hlo_opt.ops.sets import keeps_values
 from hlo_opt.passes.base import PassContext, RewritingPass
-from hlo_opt.passes.expansion import Writer
+from hlo_opt.passes.expansion import BroadcastingWriter
 
 _MOVES = frozenset({"reshape", "broadcast", "transpose", "copy", "bitcast"})
 
@@ -57,7 +57,7 @@ def _put(reduce: Instruction) -> None:
 
 def _by_element(reduce: Instruction) -> Instruction:
     """The value of such a reduce."""
-    writer, (value, init) = Writer(reduce.computation), reduce.operands
+    writer, (value, init) = BroadcastingWriter(reduce.computation), reduce.operands
     changes = not starts_with_identity(reduce) or (_is_positive_zero(init) and not _never_negative_zero(value))
     while value.opcode == "reshape" and value.shape != reduce.shape:  # reshapes of reshapes
         value = value.operands[0]

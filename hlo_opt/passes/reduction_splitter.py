@@ -23,7 +23,7 @@ import numpy as np
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Layout, Shape, edit
 from hlo_opt.ops.reduction.reducers import monoid, running_types, starts_with_identity
 from hlo_opt.passes.base import PassContext, RewritingPass
-from hlo_opt.passes.expansion import Writer, scalar_reducer
+from hlo_opt.passes.expansion import BroadcastingWriter, scalar_reducer
 from hlo_opt.plans.row_reduction import may_be_reordered, space_of
 
 SHORTEST = 9
@@ -120,7 +120,7 @@ def _go_on(reduce: Instruction, begun: Instruction) -> None:
 def _put(reduce: Instruction, first: tuple[int, ...]) -> None:
     """Put two reduces in the place of one. Narrow floats are f32 from the first to the result, which is rounded
     once."""
-    writer, value = Writer(reduce.computation), reduce.operands[0]
+    writer, value = BroadcastingWriter(reduce.computation), reduce.operands[0]
     (wide,) = running_types(reduce)
     literal = reduce.operands[1].literal
     assert literal is not None  # the identity

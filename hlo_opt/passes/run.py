@@ -16,7 +16,7 @@ from hlo_opt.analysis.graph.identity import identical
 from hlo_opt.analysis.graph.loops import NO_TRIP_COUNTS, TripCounts, check_trip_counts
 from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget
 from hlo_opt.diag import UsageError, did_you_mean
-from hlo_opt.fusion.context import FuseOptions, Memory, PassContext
+from hlo_opt.fusion.context import FuseOptions, PassContext, PassMemory
 from hlo_opt.fusion.decision import ByStructure, FusionDecision
 from hlo_opt.fusion.preparation import prepare
 from hlo_opt.fusion.proof import prove_same_graph
@@ -180,17 +180,17 @@ def _best_of(
         unproved: dict[Module, Module] = {}
         known = ByStructure()
         unlimited = replace(options, stop_after_step=None)
-        begun = _run(module, pipeline.head, PassContext(unlimited, memory=Memory(known)), None, verify)
+        begun = _run(module, pipeline.head, PassContext(unlimited, memory=PassMemory(known)), None, verify)
         outcomes: list[tuple[Outcome, ModuleSummary]] = []
         for a in alternatives:
-            context = PassContext(unlimited, memory=Memory(known))
+            context = PassContext(unlimited, memory=PassMemory(known))
             outcome = _run(module, a, context, None, verify, unproved, begun)
             outcomes.append((outcome, _summary(outcome)))
             if _is_least(*outcomes[-1]):
                 break
         best = outcomes[quickest([summary for _, summary in outcomes])][0]
         if observer is not None or options.stop_after_step is not None:
-            best = _run(module, best.pipeline, PassContext(options, memory=Memory(known)), observer, verify)
+            best = _run(module, best.pipeline, PassContext(options, memory=PassMemory(known)), observer, verify)
         elif best.module in unproved:
             _prove(unproved[best.module], best.module, best.seconds)
     best.seconds["alternatives"] = time.perf_counter() - started - sum(best.seconds.values())

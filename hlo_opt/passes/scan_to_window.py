@@ -19,7 +19,7 @@ from hlo_opt.ops.reduction.cumulative import CumulativeScan, cumulative_scan
 from hlo_opt.ops.reduction.reducers import identity, is_identity
 from hlo_opt.ops.reduction.table import is_reversed
 from hlo_opt.passes.base import PassContext, RewritingPass
-from hlo_opt.passes.expansion import Writer, scalar_reducer
+from hlo_opt.passes.expansion import BroadcastingWriter, scalar_reducer
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class _Lines:
     """A scan, and the operations that compute its results."""
 
     def __init__(self, scan: Instruction, fold: CumulativeScan) -> None:
-        self.scan, self.fold, self.writer = scan, fold, Writer(scan.computation)
+        self.scan, self.fold, self.writer = scan, fold, BroadcastingWriter(scan.computation)
         self.axis, self.is_reversed = scan.ints("dimensions")[0], is_reversed(scan)
         self.whole, self.last = scan.shape.leaves()
         self.neutral = self.writer.scalar(self.whole.type, identity(fold.opcode, self.whole.type))

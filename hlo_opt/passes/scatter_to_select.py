@@ -18,7 +18,7 @@ from hlo_opt.ops.indexing.gather_dimensions import IndexedWindows, scatter_dimen
 from hlo_opt.ops.reduction.reducers import monoid, picks
 from hlo_opt.ops.sets import combines_updates
 from hlo_opt.passes.base import PassContext, RewritingPass
-from hlo_opt.passes.expansion import Writer
+from hlo_opt.passes.expansion import BroadcastingWriter
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _counts_to(element_type: ElementType, size: int) -> bool:
 
 def _put(scatter: Instruction, places: _Places) -> None:
     into, indices, updates = scatter.operands
-    writer, sizes, dimensions = Writer(scatter.computation), into.shape.dimensions, places.dimensions
+    writer, sizes, dimensions = BroadcastingWriter(scatter.computation), into.shape.dimensions, places.dimensions
 
     def spread(value: Instruction, along: Sequence[int]) -> Instruction:
         kept = writer.reshape(value, Shape(value.shape.element_type, tuple(sizes[d] for d in along)))
@@ -109,7 +109,7 @@ def _put(scatter: Instruction, places: _Places) -> None:
     edit.remove(scatter)
 
 
-def _component(writer: Writer, indices: Instruction, vector: int, number: int) -> Instruction:
+def _component(writer: BroadcastingWriter, indices: Instruction, vector: int, number: int) -> Instruction:
     """A component of the index vectors. Their dimension stays, with size 1."""
     sizes = indices.shape.dimensions
     if vector == len(sizes) or sizes[vector] == 1:

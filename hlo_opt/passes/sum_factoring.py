@@ -19,7 +19,7 @@ from hlo_opt.ir.element_type import F32, F64
 from hlo_opt.ops.reduction.reducers import monoid, starts_with_identity
 from hlo_opt.ops.sets import is_elementwise
 from hlo_opt.passes.base import PassContext, RewritingPass
-from hlo_opt.passes.expansion import Writer
+from hlo_opt.passes.expansion import BroadcastingWriter
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Term:
     deviations: list[Instruction] = field(default_factory=list)
     rest: list[Instruction] = field(default_factory=list)
 
-    def times(self, writer: Writer, value: Instruction) -> Instruction:
+    def times(self, writer: BroadcastingWriter, value: Instruction) -> Instruction:
         """The product of a sum of the rest and the factors outside."""
         for factor in self.kept:
             if not factor.shape.rank:
@@ -115,7 +115,7 @@ class SumFactoring(RewritingPass):
 
 def _without_factors(reduce: Instruction, term: Term) -> Instruction:
     """Replace the sum. Returns the new value."""
-    writer = Writer(reduce.computation)
+    writer = BroadcastingWriter(reduce.computation)
     value, *others = term.rest
     for other in others:
         value = writer.emit("multiply", value.shape, value, other)
@@ -166,7 +166,7 @@ def _multiplied_after(dot: Instruction, side: int) -> Instruction:
     array, scalar = split
     operands = [array if k == side else o for k, o in enumerate(dot.operands)]
     plain = edit.create(dot.computation, dot.name, "dot", dot.shape, operands, dict(dot.attributes))
-    writer = Writer(dot.computation)
+    writer = BroadcastingWriter(dot.computation)
     value = writer.emit("multiply", dot.shape, plain, writer.emit("broadcast", dot.shape, scalar, dimensions=()))
     edit.replace_all_uses(dot, value)
     edit.remove(dot)

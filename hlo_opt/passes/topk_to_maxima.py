@@ -19,7 +19,7 @@ from hlo_opt.ir.attribute import Attribute
 from hlo_opt.ir.element_type import ELEMENT_TYPES, S32, S64, ElementType
 from hlo_opt.ops.shapes import flag, integer
 from hlo_opt.passes.base import PassContext, RewritingPass
-from hlo_opt.passes.expansion import Writer, scalar_reducer
+from hlo_opt.passes.expansion import BroadcastingWriter, scalar_reducer
 from hlo_opt.plans import Plan, Region, plan, region_of
 from hlo_opt.plans.calls import price_of_call
 from hlo_opt.plans.price import price
@@ -67,7 +67,7 @@ def _pays(topk: Instruction, target: DeviceTarget) -> bool:
     aside = Module(module.name)
     computation = edit.new_computation(aside, "maxima")
     x = edit.create_parameter(computation, "x", topk.operands[0].shape, 0)
-    maxima = _maxima(Writer(computation), topk, x)
+    maxima = _maxima(BroadcastingWriter(computation), topk, x)
     edit.create_tuple(computation, maxima, root=True)
     kernel = plan(Region(topk, computation, (x,), tuple(maxima)), target)
     if not isinstance(kernel, Plan):
@@ -82,7 +82,7 @@ def _packed_type(topk: Instruction) -> ElementType:
     return S32 if shape.type.bits <= 16 and shape.dimensions[-1] <= 1 << 16 else S64
 
 
-def _maxima(writer: Writer, topk: Instruction, x: Instruction) -> list[Instruction]:
+def _maxima(writer: BroadcastingWriter, topk: Instruction, x: Instruction) -> list[Instruction]:
     """The largest elements of each row with their positions, as integers."""
     sizes, kind = x.shape.dimensions, _packed_type(topk)
     half, last = kind.bits // 2, x.shape.rank - 1
@@ -115,7 +115,7 @@ def _maxima(writer: Writer, topk: Instruction, x: Instruction) -> list[Instructi
 
 def _put(topk: Instruction) -> None:
     """Replace a `topk` by maxima, and what reads these as values and positions."""
-    writer, x = Writer(topk.computation), topk.operands[0]
+    writer, x = BroadcastingWriter(topk.computation), topk.operands[0]
     kind, count = _packed_type(topk), integer(topk, "k")
     half, rank = kind.bits // 2, x.shape.rank
     kept = Shape(kind, (*x.shape.dimensions[:-1], 1))

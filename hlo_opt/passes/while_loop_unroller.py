@@ -25,7 +25,7 @@ from hlo_opt.ops.dynamic import takes_dynamic
 from hlo_opt.ops.sets import is_elementwise, looped, tuple_elements, tuple_index
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.passes.base import PassContext, RewritingPass
-from hlo_opt.passes.expansion import Writer
+from hlo_opt.passes.expansion import BroadcastingWriter
 from hlo_opt.passes.loops.known_windows import KnownWindows
 from hlo_opt.passes.loops.numbers import is_bound
 from hlo_opt.plans import block_search
@@ -204,7 +204,7 @@ class _Unrolled:
         self._made: dict[tuple[Instruction, ...], Instruction] = {}
         self._scalars: dict[tuple[Shape, bytes], Instruction] = {}
         self._interpreter = Interpreter()
-        self._windows = KnownWindows(Writer(self.computation))
+        self._windows = KnownWindows(BroadcastingWriter(self.computation))
 
     def put(self) -> None:
         """Replace the loop by its rounds."""

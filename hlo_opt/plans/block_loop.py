@@ -12,7 +12,7 @@ from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
 from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.instructions import of_value
-from hlo_opt.plans.phases import TERMS_AHEAD, Cell, Phases, below, place_in
+from hlo_opt.plans.phases import TERMS_AHEAD, Phases, StoredValue, below, place_in
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.walks import AHEAD, ROUND, THREAD, Walk
 
@@ -29,10 +29,10 @@ class InBlock(Phases):
     without any, each cell has its own."""
 
     kind: ClassVar[str] = "block-loop"
-    turns: tuple[tuple[Cell, ...], ...] = ()
+    turns: tuple[tuple[StoredValue, ...], ...] = ()
 
     @property
-    def arrays(self) -> list[tuple[Cell, ...]]:
+    def arrays(self) -> list[tuple[StoredValue, ...]]:
         """The cells of each array in shared memory."""
         return list(self.turns) or [(cell,) for cell in (*self.kept, *self.cells)]
 
@@ -45,7 +45,7 @@ class InBlock(Phases):
         lasting = {self.test, *(v.result for v in self.state)}
         lasting |= {read for result in self.results for read in self.read_by(result)}
         arrays = [[cell] for cell in self.kept]
-        free: list[list[Cell]] = []
+        free: list[list[StoredValue]] = []
         for number, phase in enumerate(self.phases):
             free = [
                 a
@@ -85,7 +85,7 @@ class InBlock(Phases):
         return parts + sum(round_up(shape.element_count * shape.type.bytes, 16) for shape in kept)
 
 
-def largest(array: Sequence[Cell]) -> Shape:
+def largest(array: Sequence[StoredValue]) -> Shape:
     """The shape of the largest of the cells that are in an array."""
     return max((cell.value.shape for cell in array), key=lambda shape: shape.element_count)
 
@@ -126,7 +126,7 @@ def walks(region: Region, segment: Segment[InBlock], launch: Launch) -> list[Wal
     return walks
 
 
-def _of_cell(part: InBlock, cell: Cell, block: int, *, near: bool, barriers: bool) -> Walk:
+def _of_cell(part: InBlock, cell: StoredValue, block: int, *, near: bool, barriers: bool) -> Walk:
     """The walk over the elements of a cell, and over the terms of each where operands of the loop are among them.
 
     near      whether L1 keeps these

@@ -22,7 +22,7 @@ from hlo_opt.plans import scatter
 from hlo_opt.plans.columns import SHARED_BYTES, WARP
 from hlo_opt.plans.instructions import Work, of_body
 from hlo_opt.plans.plan import Launch, Region, Segment
-from hlo_opt.plans.scatter import ATOMIC, Form, Update, Updates
+from hlo_opt.plans.scatter import ATOMIC, ScatterForm, Update, Updates
 from hlo_opt.plans.walks import ROUND, THREAD, Walk
 
 BLOCK = 512
@@ -78,7 +78,7 @@ class SharedUpdates:
     @property
     def shares(self) -> int:
         """The number of vectors of updates."""
-        return math.prod(Form(self.hero).space) // self.vector
+        return math.prod(ScatterForm(self.hero).space) // self.vector
 
     def segment(self, block: int) -> Segment[SharedUpdates]:
         """The segment in a launch of blocks of that size, which is at least `self.block`."""
@@ -92,7 +92,7 @@ class SharedUpdates:
 
 def start(hero: Instruction) -> float:
     """What the copies hold at first: the identity of the combiner. Adding 0 to -0 would change it, -0 does not."""
-    combiner = Form(hero).combiner
+    combiner = ScatterForm(hero).combiner
     return -0.0 if adds(combiner) and hero.shape.type.is_float else identity(monoid(combiner) or "", hero.shape.type)
 
 
@@ -115,7 +115,7 @@ def match(
 
 
 def _shared(updates: Updates, target: DeviceTarget, room: int) -> SharedUpdates | None:
-    hero, form = updates.hero, Form(updates.hero)
+    hero, form = updates.hero, ScatterForm(updates.hero)
     if updates.is_copied_inside or form.is_empty or form.results != 1 or not form.meets or form.in_turns:
         return None
     kind, cells = hero.shape.type, hero.shape.element_count
@@ -141,7 +141,7 @@ def _shared(updates: Updates, target: DeviceTarget, room: int) -> SharedUpdates 
 
 def walks(region: Region, segment: Segment[SharedUpdates], launch: Launch) -> list[Walk]:
     """The walks in which blocks fill their copies, combine updates there, and change the output."""
-    part, form = segment.part, Form(segment.hero)
+    part, form = segment.part, ScatterForm(segment.hero)
     threads = segment.blocks * BLOCK
     (updates,) = scatter.walks(region, part.updates.segment(BLOCK), launch)
     rounds = -(-part.shares // threads)

@@ -23,7 +23,7 @@ from hlo_opt.plans.kinds import Kind, kind_of, kinds_for
 from hlo_opt.plans.limits import DEEPEST, LARGEST, is_small, nesting, values_computed
 from hlo_opt.plans.plan import Launch, Part, Plan, Region, Segment
 from hlo_opt.plans.price import price
-from hlo_opt.plans.products import Space, product_of
+from hlo_opt.plans.products import ProductSpace, product_of
 
 LARGEST_CONSTANT = 1024
 """Elements of a constant that becomes a table in a kernel's code."""
@@ -176,7 +176,7 @@ def _whole(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Part 
     return _cheapest(region, candidates, target)
 
 
-def _product(region: Region, product: Space, target: DeviceTarget, kinds: Sequence[Kind]) -> Part | None:
+def _product(region: Region, product: ProductSpace, target: DeviceTarget, kinds: Sequence[Kind]) -> Part | None:
     """The region as one product of the first kind that matches, or, if that has rivals, of the cheapest."""
     candidates: list[Part] = []
     for kind in kinds:

@@ -30,7 +30,7 @@ WORKING = 512
 
 
 @dataclass(frozen=True)
-class Side:
+class WindowSide:
     """A spatial dimension: elements of image and result, taps of the window, its stride, the padding before, dilations
     of kernel and image, and elements of the kernel from one tap to the next. As `hlo_side` has it."""
 
@@ -87,7 +87,7 @@ class Depthwise:
     """
 
     shapes: tuple[Shape, Shape, Shape]
-    sides: tuple[Side, Side, Side]
+    sides: tuple[WindowSide, WindowSide, WindowSide]
     first: int
     step: int
     features: int
@@ -136,8 +136,8 @@ def depthwise_plan(call: DeviceCall, target: DeviceTarget) -> Depthwise | None:
         along = steps[of_right[2][k]]
         first += (taps - 1) * along if is_turned else 0
         image, out = left[2][of_left[2][k]], result[2][of_result[2][k]]
-        sides.append(Side(image, out, taps, stride, low, dilation, base, -along if is_turned else along))
-    none = [Side(1, 1, 1, 1, 0, 1, 1, 0)] * (3 - len(sides))
+        sides.append(WindowSide(image, out, taps, stride, low, dilation, base, -along if is_turned else along))
+    none = [WindowSide(1, 1, 1, 1, 0, 1, 1, 0)] * (3 - len(sides))
     depth, row, column = *none, *sides
     if column.taps > LONGEST_ROW or column.base > (1 if is_first else MOST_ACROSS):
         return None
@@ -162,13 +162,13 @@ def depthwise_plan(call: DeviceCall, target: DeviceTarget) -> Depthwise | None:
     return Depthwise(shapes, by_dimension, first, step, features, is_first, vector, across, wide, vectors, rows, strips)
 
 
-def _wide(column: Side, across: int, most: int) -> int:
+def _wide(column: WindowSide, across: int, most: int) -> int:
     """The number of neighbouring elements that one read takes. Either all or none of them are in the image, and the
     first is at a multiple of that number."""
     return math.gcd(most, column.image, across * column.stride)
 
 
-def _across(column: Side, lines: int, threads: int, most: int) -> int:
+def _across(column: WindowSide, lines: int, threads: int, most: int) -> int:
     """How many neighbouring results a thread has: the fewest loads and multiplications, of which there are four in the
     time of a load, while there are enough threads for the device. `most` as in `_wide`."""
 

@@ -17,7 +17,7 @@ _FREE = frozenset({"constant", "iota"})
 _REPEATING = frozenset({"broadcast"})
 
 
-class Value(Protocol):
+class InstructionOrNode(Protocol):
     """An instruction, or a node of a cluster."""
 
     @property
@@ -30,7 +30,7 @@ class Value(Protocol):
     def operands(self) -> Sequence[Self]: ...
 
 
-V = TypeVar("V", bound=Value)
+V = TypeVar("V", bound=InstructionOrNode)
 
 
 def disjoint_outputs(region: Region) -> list[tuple[int, ...]]:

@@ -18,7 +18,7 @@ from hlo_opt.ir.index_map import Expression, add, divide, modulo, multiply, vari
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.instructions import of_fold
 from hlo_opt.plans.lane_loop import Results
-from hlo_opt.plans.phases import TERMS_AHEAD, Cell, Phases, place_in
+from hlo_opt.plans.phases import TERMS_AHEAD, Phases, StoredValue, place_in
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.walks import ROUND, THREAD, Walk
 
@@ -143,7 +143,7 @@ def _each_element(part: InGrid, value: Instruction, shape: Shape) -> Walk:
     )
 
 
-def _of_cell(part: InGrid, cell: Cell) -> Iterator[Walk]:
+def _of_cell(part: InGrid, cell: StoredValue) -> Iterator[Walk]:
     """The walks for a cell. Teams of several threads have one over the terms before the one over the elements."""
     shape, team, threads, trips, near = cell.value.shape, cell.team, part.threads, part.rounds, part.near
     whole = _each_element(part, cell.value, shape)

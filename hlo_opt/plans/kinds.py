@@ -45,7 +45,7 @@ from hlo_opt.plans import (
     window_scatter,
 )
 from hlo_opt.plans.plan import Part, Region
-from hlo_opt.plans.products import Space
+from hlo_opt.plans.products import ProductSpace
 from hlo_opt.plans.walks import Own, Walk, by_element, no_own, own_on
 
 Match = Callable[[Region, Sequence[int], DeviceTarget, int], tuple[Sequence[Part], list[int]]]
@@ -90,7 +90,7 @@ class Kind:
     match: Match | None = None
     whole: Callable[[Region, DeviceTarget], Part | None] | None = None
     has_rivals: bool = False
-    product: Callable[[Region, Space, DeviceTarget], Part | None] | None = None
+    product: Callable[[Region, ProductSpace, DeviceTarget], Part | None] | None = None
     may_pay: Callable[[Region], bool] | None = None
     unheard: bool = False
     whole_warps: bool = False

@@ -52,7 +52,7 @@ LANE, STEP = "lane", "step"
 
 
 @dataclass(frozen=True)
-class Value:
+class CarriedValue:
     """A carried value, which a thread keeps in registers from round to round.
 
     number     its position in the loop's tuple
@@ -193,7 +193,7 @@ class Lanes(ByLanes):
     numbers: tuple[int, ...]
     dimensions: tuple[int, ...]
     order: tuple[int, ...]
-    values: tuple[Value, ...]
+    values: tuple[CarriedValue, ...]
     results: tuple[Results, ...]
     round: Computation
     tests: tuple[tuple[Instruction, tuple[int, ...]], ...]

@@ -28,15 +28,15 @@ from hlo_opt.plans.lane_loop import (
     MOST_EARLY,
     MOST_HELD,
     ROUNDS_AHEAD,
+    CarriedValue,
     Lanes,
     Results,
-    Value,
     along,
     part_read,
     places_of,
 )
 from hlo_opt.plans.lane_rounds import Round, has_text
-from hlo_opt.plans.lane_traces import Trace, end_by_themselves, traced
+from hlo_opt.plans.lane_traces import RoundTrace, end_by_themselves, traced
 from hlo_opt.plans.loop import BLOCK
 from hlo_opt.plans.plan import Region
 from hlo_opt.plans.region import inlined
@@ -299,7 +299,7 @@ class Search:
         opened = self.opened
         trips = self.trips
         values = tuple(
-            Value(
+            CarriedValue(
                 n, opened.initial[n], parameter, opened.results[n], lanes[n], None if trips is None else self.counts(n)
             )
             for n, parameter in opened.parameters.items()
@@ -349,7 +349,7 @@ class Search:
         early = tuple(itertools.islice((e for e in trace.always if takes_long(e[0])), MOST_EARLY))
         return replace(plan, work=work, serial=serial, ahead=ahead, outside=tuple(trace.outside), early=early)
 
-    def _ahead(self, plan: Lanes, trace: Trace) -> tuple[Element, ...]:
+    def _ahead(self, plan: Lanes, trace: RoundTrace) -> tuple[Element, ...]:
         """See `Lanes.ahead`."""
         counters = {v.parameter for v in plan.values if v.counts is not None}
         if (plan.trips or 0) <= ROUNDS_AHEAD or len(trace.computed) > LONGEST_AHEAD:

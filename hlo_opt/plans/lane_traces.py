@@ -18,7 +18,7 @@ MOST_VALUES = 4_000
 
 
 @dataclass
-class Trace:
+class RoundTrace:
     """The elements that a round computes for a lane, and those that it reads of arrays from outside the loop, other
     than windows; None for an index that data say. `always` are those among the latter that are read whatever data say,
     in any round. `obstacle` is the operation at which lanes meet, or whose reads are
@@ -30,7 +30,7 @@ class Trace:
     obstacle: Instruction | None = None
 
 
-def traced(loop: Lanes) -> Trace:
+def traced(loop: Lanes) -> RoundTrace:
     """Checks that a lane's values depend only on the lane's own elements and on values that are equal in all lanes, and
     the latter only on each other."""
     lane = loop.lane_at(variable(LANE, loop.lanes))
@@ -45,7 +45,7 @@ def traced(loop: Lanes) -> Trace:
     own_tests: list[Element] = [
         (t, index) for t, dims in loop.tests if dims for index in places_of(t.shape, dims, lane)
     ]
-    trace = Trace(set(), {}, {})
+    trace = RoundTrace(set(), {}, {})
     for starts, allowed in ((apart, own), (shared, alike), (own_tests, own - alike)):
         seen: set[Element] = set()
         for end, blamed in _ends(starts, loop, seen, trace):
@@ -73,13 +73,13 @@ def end_by_themselves(loop: Lanes) -> bool:
 
 
 def _ends(
-    starts: Sequence[Element], loop: Lanes, computed: set[Element], trace: Trace
+    starts: Sequence[Element], loop: Lanes, computed: set[Element], trace: RoundTrace
 ) -> Iterator[tuple[Element | None, Instruction]]:
     """The elements of the carried values that `starts` depend on, each with an operation to blame: the last one that
     changes the position along the lanes, else the reader. None instead of an element whose index is unknown.
 
     A value that is read under a condition is computed there, once per condition. `computed` is filled, and `outside`
-    and `always` of `trace` (see `Trace`).
+    and `always` of `trace` (see `RoundTrace`).
     """
     inside, lane = loop.round, loop.lane_at(variable(LANE, loop.lanes))
     memory = {i: r for r in loop.results if r.is_read for i in (r.update, r.update.operands[0])}

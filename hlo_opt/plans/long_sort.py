@@ -17,14 +17,14 @@ from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.ir import ELEMENT_TYPES, Shape
 from hlo_opt.plans.columns import MOST_THREADS, WARP
 from hlo_opt.plans.plan import Region, Segment
-from hlo_opt.plans.sort import Lines, along_of
+from hlo_opt.plans.sort import SortLines, along_of
 
 MOST = 1 << 29
 """Limit of the length of a line: twice the network's size must fit into 32 bits."""
 
 
 @dataclass(frozen=True)
-class LongLines(Lines):
+class LongLines(SortLines):
     """A sort or topk that is a whole region, with one block per line."""
 
     kind: ClassVar[str] = "long-sort"

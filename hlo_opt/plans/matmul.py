@@ -20,7 +20,7 @@ from hlo_opt.plans.columns import SHARED_BYTES, WARP
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.loop import WIDEST_ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
-from hlo_opt.plans.products import BLOCK, OfProduct, Space, ends, parameters_read
+from hlo_opt.plans.products import BLOCK, OfProduct, ProductSpace, ends, parameters_read
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
 SHORTEST = 8
@@ -81,24 +81,24 @@ class Products(OfProduct):
         return sum(self.tile.lines) * self.tile.depth * sum_type(self.space.hero.shape.type).bytes
 
 
-def tiles_of(space: Space, tile: BlockTile) -> tuple[int, int, int]:
+def tiles_of(space: ProductSpace, tile: BlockTile) -> tuple[int, int, int]:
     """Tiles along batches, rows and columns."""
     batch, rows, columns, _ = space.sizes
     return batch, -(-rows // tile.height), -(-columns // tile.width)
 
 
-def match(region: Region, space: Space, target: DeviceTarget) -> Products | None:
+def match(region: Region, space: ProductSpace, target: DeviceTarget) -> Products | None:
     """The part for a product that is large enough for tiles, or None."""
     if min(space.sizes[1:]) < SHORTEST:
         return None
     _, rows, columns, _ = space.sizes
     if (rows < WARP) != (columns < WARP):  # what fills a warp is columns
-        space = Space(space.hero, space.turned != (columns < rows))
+        space = ProductSpace(space.hero, space.turned != (columns < rows))
     tile = tile_of(space, target.core_count)
     return Products(space, tuple(range(len(region.roots))), tile, widest(space, tile))
 
 
-def tile_of(space: Space, cores: int) -> Tile:
+def tile_of(space: ProductSpace, cores: int) -> Tile:
     """The tile with the least work for a device with `cores` multiprocessors; accesses to shared memory count as
     work."""
     _, _, columns, depth = space.sizes
@@ -121,7 +121,7 @@ def depth_of(depth: int) -> int:
     return next((d for d in _DEPTHS if depth % d == 0), _DEPTHS[0])
 
 
-def vector_of(space: Space, tile: BlockTile, side: int) -> int:
+def vector_of(space: ProductSpace, tile: BlockTile, side: int) -> int:
     """Neighbouring elements of an operand that a thread reads together: 16 bytes, or fewer if they do not divide the
     tile and the operand."""
     _, rows, columns, depth = space.sizes
@@ -136,7 +136,7 @@ def vector_of(space: Space, tile: BlockTile, side: int) -> int:
     return vector
 
 
-def element_bits(space: Space, side: int) -> int:
+def element_bits(space: ProductSpace, side: int) -> int:
     """Bits of the narrowest array that the operand of rows (side 0) or columns is computed from; 128 if there is
     none."""
     operand = space.hero.operands[space.operand_of(side)]
@@ -144,17 +144,17 @@ def element_bits(space: Space, side: int) -> int:
     return min((p.shape.type.bits for p, _ in start if p.shape.element_count > 1), default=128)
 
 
-def cells_of(space: Space, tile: BlockTile, side: int) -> int:
+def cells_of(space: ProductSpace, tile: BlockTile, side: int) -> int:
     """Vectors of the tile of rows (side 0) or columns."""
     return (tile.height, tile.width)[side] * tile.depth // vector_of(space, tile, side)
 
 
-def fetched(space: Space, tile: BlockTile, side: int) -> int:
+def fetched(space: ProductSpace, tile: BlockTile, side: int) -> int:
     """Elements of such a tile that a thread loads."""
     return -(-cells_of(space, tile, side) // BLOCK) * vector_of(space, tile, side)
 
 
-def widest(space: Space, tile: BlockTile) -> int:
+def widest(space: ProductSpace, tile: BlockTile) -> int:
     """The larger vector of both operands."""
     return max(vector_of(space, tile, side) for side in (0, 1))
 
@@ -178,7 +178,7 @@ class BlockTile(Protocol):
         ...
 
 
-def fills(space: Space, tile: BlockTile, blocks: int, element_bytes: int, parts: int = 1) -> list[Walk]:
+def fills(space: ProductSpace, tile: BlockTile, blocks: int, element_bytes: int, parts: int = 1) -> list[Walk]:
     """The walks in which `blocks` blocks fill the tiles of both operands; `element_bytes` is the size of an element of
     a tile, and `parts` the blocks that share a tile of the product."""
     batch, rows, columns, depth = space.sizes

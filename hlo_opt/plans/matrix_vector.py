@@ -20,7 +20,7 @@ from hlo_opt.ops.contraction.table import sum_type
 from hlo_opt.plans.columns import MOST_RESIDENT, SHARED_BYTES, WARP, WIDEST_BITS
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.plan import Launch, Region, Segment
-from hlo_opt.plans.products import BLOCK, OfProduct, Space, ends, parameters_read
+from hlo_opt.plans.products import BLOCK, OfProduct, ProductSpace, ends, parameters_read
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
 MOST_ROWS = 16
@@ -106,11 +106,11 @@ class Strips(OfProduct):
         return self.cells * sum_type(self.space.hero.shape.type).bytes + 4 * (self.parts > 1)
 
 
-def match(region: Region, space: Space, target: DeviceTarget) -> Strips | None:
+def match(region: Region, space: ProductSpace, target: DeviceTarget) -> Strips | None:
     """The part for a product of few rows and long sums, or None."""
     _, rows, columns, depth = space.sizes
     if columns < rows:
-        space = Space(space.hero, not space.turned)
+        space = ProductSpace(space.hero, not space.turned)
         rows, columns = columns, rows
     if rows > MOST_ROWS or depth < SHORTEST:
         return None
@@ -153,7 +153,7 @@ def _across(strips: Strips) -> Strips:
     return replace(strips, width=width)
 
 
-def _bits(space: Space, side: int) -> int:
+def _bits(space: ProductSpace, side: int) -> int:
     """Bits of an element of the narrowest array that an operand is computed from."""
     operand = space.hero.operands[space.operand_of(side)]
     read = parameters_read(operand, (constant(0),) * operand.shape.rank)

@@ -14,10 +14,10 @@ from hlo_opt.ir import Instruction, Module, edit
 from hlo_opt.ops.sets import looped, tuple_elements, tuple_index
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.plans.instructions import NOTHING, Work, of_fold, of_value, takes_long
-from hlo_opt.plans.lane_loop import Results, Value
+from hlo_opt.plans.lane_loop import CarriedValue, Results
 from hlo_opt.plans.lane_search import Opened, Search, by_itself, opened_of
 from hlo_opt.plans.limits import LARGEST, values_computed
-from hlo_opt.plans.phases import Cell, Phases, below
+from hlo_opt.plans.phases import Phases, StoredValue, below
 from hlo_opt.plans.plan import Region
 from hlo_opt.plans.walks import AHEAD
 
@@ -61,7 +61,9 @@ def cut(search: Search) -> Phases | None:
         if n in search.numbers
     )
     values = [
-        Value(n, opened.initial[n], parameter, opened.results[n], (), None if trips is None else search.counts(n))
+        CarriedValue(
+            n, opened.initial[n], parameter, opened.results[n], (), None if trips is None else search.counts(n)
+        )
         for n, parameter in opened.parameters.items()
         if n not in written
     ]
@@ -74,7 +76,9 @@ def cut(search: Search) -> Phases | None:
     carried = tuple(v if v.counts is not None else replace(v, result=stands[v.result]) for v in values)
     operands = {o for i in opened.round.instructions for o in i.operands}
     used = {*operands, *(c.value for phase in phases for c in phase)}
-    kept = tuple(Cell(opened.initial[n], stand, NOTHING, 0, 1) for n, stand in opened.kept.items() if stand in used)
+    kept = tuple(
+        StoredValue(opened.initial[n], stand, NOTHING, 0, 1) for n, stand in opened.kept.items() if stand in used
+    )
     read = {o for o in operands if o.parent is not opened.round and o.shape.rank and o.literal is None}
     shapes = [v.parameter.shape for v in state] + [c.value.shape for cells in (kept, *phases) for c in cells]
     moved = [*shapes, *(r.window for r in results), *(o.shape for o in read)]
@@ -154,10 +158,10 @@ def _cells(opened: Opened, ends: Sequence[Instruction], results: Sequence[Result
 
 def _phased(
     opened: Opened, cells: Sequence[Instruction]
-) -> tuple[tuple[tuple[Cell, ...], ...], dict[Instruction, Instruction]]:
+) -> tuple[tuple[tuple[StoredValue, ...], ...], dict[Instruction, Instruction]]:
     """The cells by phase, and the round's parameter for each."""
     inside = opened.round
-    phases: list[list[Cell]] = []
+    phases: list[list[StoredValue]] = []
     stands: dict[Instruction, Instruction] = {}
     phase: dict[Instruction, int] = {}
     for value in cells:
@@ -175,7 +179,7 @@ def _phased(
         work, serial = _work(value, [opened.origins.get(i, i) for i in under[1:]], opened.origins.get(value, value))
         while len(phases) <= first:
             phases.append([])
-        phases[first].append(Cell(value, stand, work, serial, _terms(value)))
+        phases[first].append(StoredValue(value, stand, work, serial, _terms(value)))
     return tuple(tuple(f) for f in phases), stands
 
 

@@ -22,7 +22,7 @@ from hlo_opt.ops.sets import shares_terms
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.instructions import Work
-from hlo_opt.plans.lane_loop import Results, Value
+from hlo_opt.plans.lane_loop import CarriedValue, Results
 from hlo_opt.plans.row_reduction import may_be_reordered
 
 MOST_PIECES = 4
@@ -84,7 +84,7 @@ ALONE = Team()
 
 
 @dataclass(frozen=True)
-class Cell:
+class StoredValue:
     """A value of a round that is stored in memory.
 
     value   its instruction
@@ -137,7 +137,7 @@ class Cell:
         pieces = [(first, last - first) for first, last in itertools.pairwise(cuts)]
         return pieces if len(pieces) <= MOST_PIECES else [(0, self.terms)]
 
-    def with_team(self, threads: int, block: int, *, in_lanes: bool = False) -> Cell:
+    def with_team(self, threads: int, block: int, *, in_lanes: bool = False) -> StoredValue:
         """The cell with a team for each element, if there are enough threads. A team is in one block. `in_lanes`: the
         threads are lanes of a processor's vectors, which hold neighbouring elements; only where the terms of an element
         are neighbours do they fold it together."""
@@ -181,12 +181,12 @@ class Phases:
     hero: Instruction
     roots: tuple[int, ...]
     numbers: tuple[int, ...]
-    values: tuple[Value, ...]
+    values: tuple[CarriedValue, ...]
     results: tuple[Results, ...]
-    phases: tuple[tuple[Cell, ...], ...]
+    phases: tuple[tuple[StoredValue, ...], ...]
     round: Computation
     read: tuple[Instruction, ...]
-    kept: tuple[Cell, ...]
+    kept: tuple[StoredValue, ...]
     trips: int | None
     rounds: int
     test: Instruction | None
@@ -199,12 +199,12 @@ class Phases:
         return cls(**{f.name: getattr(cut, f.name) for f in fields(Phases)})
 
     @property
-    def state(self) -> list[Value]:
+    def state(self) -> list[CarriedValue]:
         """The carried values in memory: all but counters."""
         return [v for v in self.values if v.counts is None]
 
     @property
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[StoredValue]:
         """All cells of a round."""
         return [cell for phase in self.phases for cell in phase]
 

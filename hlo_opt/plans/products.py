@@ -26,7 +26,7 @@ _MOST_STEPS = 500  # elements that are followed from an operand up to parameters
 
 
 @dataclass(frozen=True)
-class Space:
+class ProductSpace:
     """A product with its dimensions merged to four: batches, rows, columns and contracted elements.
 
     Rows are the free dimensions of one operand, columns those of the other: of the right one, unless `turned`.
@@ -116,7 +116,7 @@ class OfProduct:
     """Base of the parts of products: outputs whose elements depend on one element of the product each. `roots` are the
     positions of all outputs."""
 
-    space: Space
+    space: ProductSpace
     roots: tuple[int, ...]
 
     @property
@@ -130,19 +130,19 @@ class OfProduct:
         return BLOCK
 
 
-def product_of(region: Region) -> Space | None:
+def product_of(region: Region) -> ProductSpace | None:
     """The only product of a region, if all outputs are elementwise functions of it, and it is large enough for threads
     to share work. Neighbouring columns are neighbours in the first output where that is known."""
     heroes = [i for i in region.computation.instructions if i.opcode == "dot"]
     if len(heroes) != 1 or not is_summed(heroes[0].shape.type):
         return None
     (hero,) = heroes
-    space = Space(hero, False)
+    space = ProductSpace(hero, False)
     sizes = space.sizes
     at = space.index(*(variable(f"hlo_{k}", size) for k, size in enumerate(sizes[:3])))
     if math.prod(sizes) < max(1, LEAST) or root_indices(region, hero, at) is None:
         return None
-    return Space(hero, _writes_rows(region, space))
+    return ProductSpace(hero, _writes_rows(region, space))
 
 
 def is_summed(element_type: ElementType) -> bool:
@@ -187,7 +187,7 @@ def following(region: Region, hero: Instruction, at: Index) -> dict[Instruction,
     return indices
 
 
-def _writes_rows(region: Region, space: Space) -> bool:
+def _writes_rows(region: Region, space: ProductSpace) -> bool:
     """Whether neighbours in the first output are in the same column rather than the same row."""
     shape = region.roots[0].shape
     zero, one = constant(0), constant(1)
@@ -230,7 +230,7 @@ def parameters_read(instruction: Instruction, index: Index) -> list[tuple[Instru
     return reads
 
 
-def ends(region: Region, space: Space, at: Index, walk: Walk) -> Walk:
+def ends(region: Region, space: ProductSpace, at: Index, walk: Walk) -> Walk:
     """The walk that computes outputs from the product's element at an index, and writes them."""
     indices = root_indices(region, space.hero, at) or []
     wanted = list(zip(region.roots, indices, strict=False))

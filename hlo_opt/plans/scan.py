@@ -24,7 +24,7 @@ from hlo_opt.plans.walks import ROUND, THREAD, Walk
 
 
 @dataclass(frozen=True)
-class Runs:
+class ScanRuns:
     """A scan; `roots` are positions of outputs, all of them its results."""
 
     kind: ClassVar[str] = "scan"
@@ -74,7 +74,7 @@ class Runs:
         """The number of lines, which is that of threads."""
         return math.prod(self.line_dimensions)
 
-    def segment(self, block: int) -> Segment[Runs]:
+    def segment(self, block: int) -> Segment[ScanRuns]:
         """The segment, alone in its launch."""
         return Segment(self, -(-self.lines // block))
 
@@ -83,12 +83,12 @@ class Runs:
         return 0
 
 
-def match(region: Region) -> Runs | None:
+def match(region: Region) -> ScanRuns | None:
     """The region as a scan with independent lines, or None."""
     heroes = [i for i in region.computation.instructions if i.opcode == "scan"]
     if len(heroes) != 1 or any(_maker(root) is not heroes[0] for root in region.roots):
         return None
-    part = Runs(heroes[0], tuple(range(len(region.roots))))
+    part = ScanRuns(heroes[0], tuple(range(len(region.roots))))
     body = part.hero.called_by("to_apply")
     fits = part.whole is not None and _works_on_elements(body, part.line_dimensions)
     return part if fits else None
@@ -118,7 +118,7 @@ def _maker(root: Instruction) -> Instruction:
     return root.operands[0] if root.opcode == "get-tuple-element" else root
 
 
-def walks(region: Region, segment: Segment[Runs], launch: Launch) -> list[Walk]:
+def walks(region: Region, segment: Segment[ScanRuns], launch: Launch) -> list[Walk]:
     """The walk of a thread along its line."""
     part = segment.part
     place, step = list(delinearize(variable("line", part.lines), part.line_dimensions)), variable("step", part.length)

@@ -69,7 +69,7 @@ class Update(Enum):
 
 
 @dataclass(frozen=True)
-class Form:
+class ScatterForm:
     """The properties of a scatter's kernel that follow from its dimensions and combiner.
 
     results  the number of arrays that it updates together
@@ -275,20 +275,20 @@ class Updates:
     @property
     def threads(self) -> int:
         """Threads of all blocks."""
-        return math.prod(Form(self.hero).space) // self.vector
+        return math.prod(ScatterForm(self.hero).space) // self.vector
 
     @property
     def block(self) -> int:
         """The number of threads per block that this part needs."""
         if self.is_copied_inside:
             written = max(leaf.element_count for leaf in self.hero.shape.leaves())
-            return max(1, min(_MOST_IN_ONE_BLOCK, most(max(written, math.prod(Form(self.hero).space)))))
+            return max(1, min(_MOST_IN_ONE_BLOCK, most(max(written, math.prod(ScatterForm(self.hero).space)))))
         return max(1, min(BLOCK, most(self.threads)))
 
     def segment(self, block: int) -> Segment[Updates]:
         """The segment in a launch of blocks of `block` threads, at least `self.block`: a thread for each vector of the
         updates."""
-        form = Form(self.hero)
+        form = ScatterForm(self.hero)
         threads = 0 if form.is_empty else self.threads
         blocks = 1 if self.is_copied_inside else max(1, -(-threads // block))
         return Segment(
@@ -311,7 +311,7 @@ def refusal(region: Region) -> Reason | None:
         readers += [v for u in instruction.users if tuple_index(u) is not None for v in u.users if v.opcode != "tuple"]
         if readers or instruction not in roots:
             return Reason.of("FUS609", producer=instruction.name)
-        form = Form(instruction)
+        form = ScatterForm(instruction)
         if form.in_turns and instruction not in region.roots:
             parts = {element_of(root) for root in region.roots if source_of(root) is instruction}
             if len(parts) < form.results:  # the combiner needs unused results, too
@@ -361,7 +361,7 @@ def _updates(region: Region, hero: Instruction, positions: Sequence[int], target
     numbers = [region.parameters.index(place) for place in places if place is not None]
     aliases = tuple((output, number) for (output, _), number in zip(wanted, numbers, strict=True))
     own = tuple(output for output, number in aliases if _reads_once(region, number))
-    form = Form(hero)
+    form = ScatterForm(hero)
     alike = all(region.outputs[output].minor_to_major == hero.operands[k].shape.minor_to_major for output, k in wanted)
     vector = form.vector(target) if alike and not form.is_empty else 1
     return Updates(hero, tuple(positions), aliases, own, False, vector)
@@ -403,7 +403,7 @@ first; of two lanes that swap parts of one word at the same time, one tries agai
 def walks(region: Region, segment: Segment[Updates], launch: Launch) -> list[Walk]:
     """The walk in which a thread does one update, or all updates of an element. The position of a window is known only
     at run time. Before it, where one block computes the operands itself, the walks in which it does."""
-    form, results = Form(segment.hero), Form(segment.hero).results
+    form, results = ScatterForm(segment.hero), ScatterForm(segment.hero).results
     shape, indices = segment.hero.operands[results + 1].shape, segment.hero.operands[results]
     places, rounds = max(1, math.prod(form.space)), max(1, math.prod(form._sizes(form.serial)))
     threads = max(1, places // segment.vector)

@@ -67,7 +67,7 @@ class Slide:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class WindowRuns:
     """What a block keeps of the lines of results: `groups` runs of `run` results along each of `across` lines that are
     adjacent in memory, of `majors` such sets of lines."""
 
@@ -135,7 +135,7 @@ class Sliding:
     kind: ClassVar[str] = "sliding-window"
     windows: tuple[Instruction, ...]
     roots: tuple[int, ...]
-    stretch: Stretch
+    stretch: WindowRuns
 
     @property
     def hero(self) -> Instruction:
@@ -208,7 +208,7 @@ def match(region: Region, roots: Sequence[int], target: DeviceTarget, room: int)
     return parts, rest
 
 
-def _stretch(lines: Lines, windows: Sequence[Instruction], room: int, cores: int) -> Stretch | None:
+def _stretch(lines: Lines, windows: Sequence[Instruction], room: int, cores: int) -> WindowRuns | None:
     """The stretch that costs the fewest reads; None if none fits into shared memory."""
     widths = dict.fromkeys(-(-lines.minor // -(-lines.minor // most)) for most in (WARP, WARP // 2, WARP // 4))
     fitting = [s for s in (_of_width(lines, windows, across, room, cores) for across in widths) if s is not None]
@@ -216,7 +216,7 @@ def _stretch(lines: Lines, windows: Sequence[Instruction], room: int, cores: int
     return min(fitting, key=lambda s: s.again(windows) * (1 + ROW_START / (s.across * width)), default=None)
 
 
-def _of_width(lines: Lines, windows: Sequence[Instruction], across: int, room: int, cores: int) -> Stretch | None:
+def _of_width(lines: Lines, windows: Sequence[Instruction], across: int, room: int, cores: int) -> WindowRuns | None:
     """The stretch of `across` adjacent lines: of as much memory as leaves room for other blocks, or of all where blocks
     would read too much again."""
     longest = None
@@ -227,18 +227,18 @@ def _of_width(lines: Lines, windows: Sequence[Instruction], across: int, room: i
     return longest
 
 
-def _longest(lines: Lines, windows: Sequence[Instruction], across: int, room: int, cores: int) -> Stretch | None:
+def _longest(lines: Lines, windows: Sequence[Instruction], across: int, room: int, cores: int) -> WindowRuns | None:
     """The longest stretch that fits, of several sets of lines if these are short, and shorter where there would be too
     few blocks."""
     sizes = [slide_of(fold).size for fold in windows]
     run = min(LONGEST_RUN, *(size - 1 + size % 2 for size in (*sizes, lines.length)))
     groups = whole = -(-lines.length // run)
-    while groups and Stretch(lines, run, groups, across, 1).shared_bytes(windows) > room:
+    while groups and WindowRuns(lines, run, groups, across, 1).shared_bytes(windows) > room:
         groups -= max(1, groups // 8)
     if not groups:
         return None
     groups = -(-whole // -(-whole // groups))  # as long as the others of the line
-    stretch = Stretch(lines, run, groups, across, 1)
+    stretch = WindowRuns(lines, run, groups, across, 1)
     blocks = math.prod(stretch.blocks)
     if groups == whole and blocks >= 2 * cores:
         fitting = room // stretch.shared_bytes(windows)

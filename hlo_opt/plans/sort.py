@@ -25,7 +25,7 @@ from hlo_opt.ops.shapes import flag, integer
 from hlo_opt.plans.columns import MOST_THREADS, SHARED_BYTES, WARP
 from hlo_opt.plans.instructions import ACCESS, NOTHING, Work, of_body
 from hlo_opt.plans.plan import Launch, Region, Segment, above
-from hlo_opt.plans.sort_keys import Key, key_of
+from hlo_opt.plans.sort_keys import ComparatorKey, key_of
 from hlo_opt.plans.walks import ROUND, THREAD, Walk
 
 LONGEST = 4096
@@ -47,7 +47,7 @@ _Pointer = TypeVar("_Pointer")
 
 
 @dataclass(frozen=True)
-class Lines:
+class SortLines:
     """A sort or topk with `per_block` lines per block; `roots` are positions of outputs, all of them its results."""
 
     kind: ClassVar[str] = "sort"
@@ -73,7 +73,7 @@ class Lines:
         return tuple(k for k in range(len(self.hero.operands)) if read & set(comparator.parameters[2 * k : 2 * k + 2]))
 
     @cached_property
-    def key(self) -> Key | None:
+    def key(self) -> ComparatorKey | None:
         """What is compared in place of the elements of an operand."""
         return None if self.hero.opcode == "topk" else key_of(self.comparator)
 
@@ -170,7 +170,7 @@ class Lines:
         return self.cells * (width + (POSITION_BYTES if self.has_positions else 0))
 
 
-def match(region: Region) -> Lines | None:
+def match(region: Region) -> SortLines | None:
     """The region as a sort in shared memory. None if its outputs are not all results of one sort, or lines are too
     long."""
     heroes = [i for i in region.computation.instructions if i.opcode in ("sort", "topk")]
@@ -184,10 +184,10 @@ def match(region: Region) -> Lines | None:
     lines = math.prod(size for d, size in enumerate(shape.dimensions) if d != along)
     if length > LONGEST:
         return None
-    part = Lines(hero, tuple(range(len(region.roots))), lines, length, 1)
+    part = SortLines(hero, tuple(range(len(region.roots))), lines, length, 1)
     wanted = max(_ACROSS if part.across else 1, _BLOCK // max(1, part.threads))
     for per_block in _halves(max(1, min(lines, wanted))):
-        part = Lines(hero, part.roots, lines, length, per_block)
+        part = SortLines(hero, part.roots, lines, length, per_block)
         if part.shared_bytes(part.block) <= SHARED_BYTES:
             return part
     return None
@@ -227,7 +227,7 @@ def _halves(number: int) -> list[int]:
     return sizes
 
 
-def walks(region: Region, segment: Segment[Lines], launch: Launch) -> list[Walk]:
+def walks(region: Region, segment: Segment[SortLines], launch: Launch) -> list[Walk]:
     """The walk in which a block reads its lines, sorts them with a barrier after each step, and writes them."""
     part = segment.part
     shape = part.hero.operands[0].shape

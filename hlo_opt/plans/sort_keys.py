@@ -13,7 +13,7 @@ from hlo_opt.plans.plan import above
 
 
 @dataclass(frozen=True)
-class Key:
+class ComparatorKey:
     """An element of operand `operand` comes before another where its key is less (or greater, if `descends`).
 
     parameter  the comparator's parameter for the element
@@ -36,7 +36,7 @@ class Key:
         return sum((of_value(i) for i in above([self.value]) if i.operands), NOTHING)
 
 
-def key_of(comparator: Computation) -> Key | None:
+def key_of(comparator: Computation) -> ComparatorKey | None:
     """The key by which a comparator orders; None where it compares elements as they are, or in another way."""
     root = comparator.root
     direction = root.word("direction")
@@ -51,7 +51,7 @@ def key_of(comparator: Computation) -> Key | None:
     one, other = first.parameter_number, second.parameter_number
     if one is None or other is None or one // 2 != other // 2 or one == other:
         return None
-    return Key(one // 2, first, left, (direction == "GT") != (one > other))
+    return ComparatorKey(one // 2, first, left, (direction == "GT") != (one > other))
 
 
 def _only_parameter(value: Instruction) -> Instruction | None:

@@ -26,7 +26,7 @@ from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.loop import WIDEST_ACCESS
 from hlo_opt.plans.matmul import element_bits, fetched, fills, tiles_of, widest
 from hlo_opt.plans.plan import Launch, Region, Segment
-from hlo_opt.plans.products import BLOCK, OfProduct, Space, ends
+from hlo_opt.plans.products import BLOCK, OfProduct, ProductSpace, ends
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
 ROWS, COLUMNS, STEP = 16, 8, 16
@@ -156,7 +156,7 @@ class TensorProducts(OfProduct):
         return self.cells * self.type.bytes + 4 * (self.parts > 1)
 
 
-def match(region: Region, space: Space, target: DeviceTarget) -> TensorProducts | None:
+def match(region: Region, space: ProductSpace, target: DeviceTarget) -> TensorProducts | None:
     """The part for a product that tensor cores can compute: both operands bf16 or both f16, summed in f32. None for
     others."""
     types = {operand.shape.type.name for operand in space.hero.operands[:2]}
@@ -165,12 +165,12 @@ def match(region: Region, space: Space, target: DeviceTarget) -> TensorProducts 
     if target.compute_capability < OLDEST or min(space.sizes[1:3]) < COLUMNS or space.sizes[3] < STEP:
         return None
     if space.sizes[1] < ROWS <= space.sizes[2]:
-        space = Space(space.hero, not space.turned)
+        space = ProductSpace(space.hero, not space.turned)
     tile = tile_of(space, target)
     return TensorProducts(space, tuple(range(len(region.roots))), tile, _parts(space, tile, target.core_count))
 
 
-def _parts(space: Space, tile: WarpTile, cores: int) -> int:
+def _parts(space: ProductSpace, tile: WarpTile, cores: int) -> int:
     """The number of blocks that share a tile of the product: as many as fill the device, if each has enough rounds,
     and all as many."""
     rounds = -(-space.sizes[3] // tile.depth)
@@ -178,7 +178,7 @@ def _parts(space: Space, tile: WarpTile, cores: int) -> int:
     return max((n for n in range(1, most + 1) if rounds % n == 0), default=1)
 
 
-def tile_of(space: Space, target: DeviceTarget) -> WarpTile:
+def tile_of(space: ProductSpace, target: DeviceTarget) -> WarpTile:
     """The tile with the least time, in cycles of a multiprocessor: the products of its blocks and their reads from L2,
     the reads from memory, or the rounds in which a block waits for its tiles; and, where blocks share a tile, the
     reading of their sums by the last one."""

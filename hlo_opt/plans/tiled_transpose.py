@@ -39,7 +39,7 @@ BLOCK = 128
 
 
 @dataclass(frozen=True)
-class Frame:
+class TransposeFrame:
     """A permutation of dimensions, in the order of memory: the operand's sizes, and its dimension for each dimension of
     the result.
 
@@ -54,8 +54,8 @@ class Frame:
     vector: int = 1
 
     @staticmethod
-    def of(move: TiledTranspose, vector: int = 1) -> Frame:
-        return Frame(move.operand_sizes, move.permutation, vector)
+    def of(move: TiledTranspose, vector: int = 1) -> TransposeFrame:
+        return TransposeFrame(move.operand_sizes, move.permutation, vector)
 
     @property
     def side(self) -> int:
@@ -98,7 +98,7 @@ class Tiles:
     that fill them."""
 
     kind: ClassVar[str] = "tiled-transpose"
-    frame: Frame
+    frame: TransposeFrame
     tiled: tuple[Instruction, ...]
     roots: tuple[int, ...]
 
@@ -126,12 +126,12 @@ def source_of(tiled: Instruction) -> Instruction:
     return tiled.operands[0] if tiled_move(tiled) is not None else tiled
 
 
-def index_in(frame: Frame, tiled: Instruction, at: Sequence[Expression]) -> Index:
+def index_in(frame: TransposeFrame, tiled: Instruction, at: Sequence[Expression]) -> Index:
     """The index of an instruction's element in its tile, for an index of the operand."""
     return physical_index(tiled.shape, frame.operand_place(at) if tiled_move(tiled) is None else frame.result_place(at))
 
 
-def tile_bytes(frame: Frame, transpose: Instruction) -> int:
+def tile_bytes(frame: TransposeFrame, transpose: Instruction) -> int:
     """Bytes of a tile. One more column avoids bank conflicts along rows and columns."""
     return frame.side * (frame.side + 1) * frame.width * transpose.shape.type.bytes
 
@@ -141,13 +141,13 @@ def match(
 ) -> tuple[list[Tiles], list[int]]:
     """The tiled transposes for outputs of a region, as far as they fit into shared memory, and the positions of the
     other outputs."""
-    frames: dict[Frame, list[Instruction]] = {}
+    frames: dict[TransposeFrame, list[Instruction]] = {}
     for instruction in region.computation.instructions:
         description = tiled_move(instruction)
         if description is not None:
-            frames.setdefault(Frame.of(description), []).append(instruction)
+            frames.setdefault(TransposeFrame.of(description), []).append(instruction)
     for instruction, description in _in_other_order(region, roots):
-        frames.setdefault(Frame.of(description), []).append(instruction)
+        frames.setdefault(TransposeFrame.of(description), []).append(instruction)
     parts, rest = [], list(roots)
     for frame in sorted(frames, key=lambda f: -math.prod(f.sizes)):  # equal ones in the order of the text
         tiles = _cover(region, rest, frame, frames[frame], shared_bytes, target.core_count)
@@ -159,7 +159,12 @@ def match(
 
 
 def _cover(
-    region: Region, roots: Sequence[int], frame: Frame, transposes: Sequence[Instruction], room: int, cores: int
+    region: Region,
+    roots: Sequence[int],
+    frame: TransposeFrame,
+    transposes: Sequence[Instruction],
+    room: int,
+    cores: int,
 ) -> Tiles | None:
     at = [variable(f"d{d}", size) for d, size in enumerate(frame.sizes)]
     needs: dict[int, set[Instruction]] = {}
@@ -195,7 +200,7 @@ def _goes_along(root: Instruction, transposes: Sequence[Instruction], beside: se
     return not needed.isdisjoint(beside) and needed.isdisjoint(transposes)
 
 
-def writes_after(root: Instruction, tiled: Sequence[Instruction], frame: Frame) -> bool:
+def writes_after(root: Instruction, tiled: Sequence[Instruction], frame: TransposeFrame) -> bool:
     """Whether an output of the plan is written from a tile; the others are written while tiles are filled."""
     at = [variable(f"d{d}", size) for d, size in enumerate(frame.sizes)]
     return bool(read_at(root, {t: index_in(frame, t, at) for t in tiled}, frame.result_place(at)))

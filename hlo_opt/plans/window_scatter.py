@@ -37,7 +37,7 @@ _SELECTED, _ASKED = Work(3), Work(4)
 
 
 @dataclass(frozen=True)
-class Side:
+class BoxSide:
     """A box along one dimension of the result.
 
     window  of the dimension
@@ -58,7 +58,7 @@ class Side:
     first: int
 
     @classmethod
-    def of(cls, w: WindowDimension, count: int, size: int, offset: int, length: int, strides: int) -> Side:
+    def of(cls, w: WindowDimension, count: int, size: int, offset: int, length: int, strides: int) -> BoxSide:
         """The side along a dimension in which the result has `length` elements, from `offset` on. A box is as wide as
         `strides` strides where windows overlap."""
         stretch = w.stride * (strides if w.size > w.stride else 1)
@@ -108,7 +108,7 @@ class Boxes:
     kind: ClassVar[str] = "window-scatter"
     hero: Instruction
     roots: tuple[int, ...]
-    sides: tuple[Side, ...]
+    sides: tuple[BoxSide, ...]
     order: tuple[int, ...]
 
     @property
@@ -168,14 +168,14 @@ def _boxes(region: Region, position: int) -> Boxes | None:
     minor = root.shape.minor_to_major[0]
     for strides in _STRIDES:
         # neighbours in memory have neighbouring threads, so that a warp reads whole lines
-        sides = tuple(Side.of(*row, strides if d != minor else 1) for d, row in enumerate(rows))
+        sides = tuple(BoxSide.of(*row, strides if d != minor else 1) for d, row in enumerate(rows))
         compared = math.prod(len(side.numbers) * side.window.size for side in sides)
         if compared <= _MOST_COMPARED and math.prod(len(places_read(side)) for side in sides) <= _MOST_READ:
             return Boxes(hero, (position,), sides, tuple(root.shape.minor_to_major[::-1]))
     return None
 
 
-def places_read(side: Side) -> list[tuple[int, int]]:
+def places_read(side: BoxSide) -> list[tuple[int, int]]:
     """The elements that a box needs along a dimension, each as a window and a place in it."""
     places = {n * side.window.stride + k: (n, k) for n in side.numbers for k in range(side.window.size)}
     return [places[at] for at in sorted(places)]

@@ -14,7 +14,7 @@ from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report.page import count, counted, microseconds, size
-from hlo_opt.report.sentences import Prices, advice, price_words, sentence
+from hlo_opt.report.sentences import EdgePrices, advice, price_words, sentence
 
 MOST_NAMED = 5
 """Edges that one annotation names; the others are counted."""
@@ -47,7 +47,9 @@ def edge_annotations(module: Module, shown: Sequence[FusionDecision], root: str)
     return [_annotation(file, line, group) for (file, line, _), group in groups.items()]
 
 
-def dearest_annotations(module: Module, prices: Prices, shown: Sequence[FusionDecision], root: str) -> list[Annotation]:
+def dearest_annotations(
+    module: Module, prices: EdgePrices, shown: Sequence[FusionDecision], root: str
+) -> list[Annotation]:
     """One annotation for each edge, in its order: what joining both ends would save, the cause that decides, and what
     the user can change. Then one with the figures of the module."""
     named = {i.name: i for c in reversed(list(module.computations)) for i in c.instructions}

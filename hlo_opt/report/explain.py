@@ -26,7 +26,7 @@ from hlo_opt.ops.sets import joins_arrays
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report import summary
 from hlo_opt.report.page import LEAST, Page, Word, count, counted, microseconds, most_first, size
-from hlo_opt.report.sentences import SOURCE_HINT, Prices, advice, sentence
+from hlo_opt.report.sentences import SOURCE_HINT, EdgePrices, advice, sentence
 from hlo_opt.report.summary import decided_again_json, label, prices_json, summary_json, summary_page
 from hlo_opt.text.frames import has_source_lines, source_location
 
@@ -47,7 +47,7 @@ class Location:
 
 
 @dataclass
-class Finding:
+class SharedCause:
     """One cause: how many refused edges it has a part in, their codes, and the places in the program."""
 
     title: str
@@ -78,23 +78,23 @@ class _Part:
     readers: int
 
 
-def findings(report: ExplainReport) -> list[Finding]:
+def findings(report: ExplainReport) -> list[SharedCause]:
     """The causes that have a part in refused edges, in a fixed order."""
-    joined = Finding(
+    joined = SharedCause(
         "concatenate with several users",
         "each user would compute the whole concatenate again, choosing the piece for every element; separate arrays "
         "instead of one need no concatenate",
     )
-    drawn = Finding(
+    drawn = SharedCause(
         "random numbers",
         "a generator is a kernel or a library call of its own; numbers drawn before, or a generator written as "
         "arithmetic, leave nothing in between",
     )
-    tuples = Finding(
+    tuples = SharedCause(
         "tuples",
         "a producer with several results is no single value that a kernel could compute in place of reading it",
     )
-    loops = Finding(
+    loops = SharedCause(
         "loop boundary",
         "each iteration launches its kernels again; unrolling puts several iterations within reach of one kernel",
     )
@@ -157,7 +157,7 @@ def _is_random(member: Instruction) -> bool:
     return is_drawn or _RANDOM_TARGET.search(member.word("custom_call_target")) is not None
 
 
-def findings_page(rows: list[Finding]) -> Page:
+def findings_page(rows: list[SharedCause]) -> Page:
     """The findings for people; empty when there are none."""
     page = Page()
     if not rows:
@@ -177,7 +177,7 @@ def findings_page(rows: list[Finding]) -> Page:
     return page
 
 
-def findings_json(rows: list[Finding]) -> list[dict[str, Any]]:
+def findings_json(rows: list[SharedCause]) -> list[dict[str, Any]]:
     """The findings for programs."""
     return [
         {
@@ -304,7 +304,7 @@ def as_page(
     compared: summary.Changes | None = None,
     *,
     most: int | None = None,
-    prices: Prices | None = None,
+    prices: EdgePrices | None = None,
 ) -> Page:
     """The long text form: the summary, what the changed rules change, the refused edges that cost most, what stands
     behind many of them, then the edges asked for, `most` of them where that is given."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from hlo_opt.analysis.targets import target_of
 from hlo_opt.diag import UsageError, did_you_mean
-from hlo_opt.evaluate.nans import Event
+from hlo_opt.evaluate.nans import ValueEvent
 from hlo_opt.fusion.summary import kernels_of
 from hlo_opt.ir import Module
 from hlo_opt.ir.values import Array
@@ -26,7 +26,7 @@ from hlo_opt.runtime.executable import Executable
 
 if TYPE_CHECKING:
     from hlo_opt.runtime.measure.bench import Bench, Timing
-    from hlo_opt.runtime.measure.profile import Profile
+    from hlo_opt.runtime.measure.profile import RunProfile
 
 
 MOST_LINES = 40
@@ -164,7 +164,7 @@ def _output_words(output: OutputReport) -> list[str | Word]:
     return words
 
 
-class Trace:
+class TracedInstructions:
     """Which instructions of a module are traced, and which of them have been seen.
 
     A name stands for the instructions of that name in all computations; a `%` before it is left out. Raises UsageError,
@@ -184,7 +184,7 @@ class Trace:
                 raise UsageError(f"there is no instruction {plain!r}", hint=hint)
             self._names[plain] = False
 
-    def page(self, event: Event) -> Page | None:
+    def page(self, event: ValueEvent) -> Page | None:
         """What is said about an evaluation; None for an instruction that is not traced."""
         name = event.instruction.name
         if name not in self._names:
@@ -229,7 +229,7 @@ def _leaves(value: object) -> list[tuple[str, object]]:
 MOST_ROWS = 30
 
 
-def profile_page(profile: Profile) -> Page:
+def profile_page(profile: RunProfile) -> Page:
     """Time, bytes and bandwidth of each kernel, and its share of what a plain copy reaches on the device."""
     page = Page()
     rows = profile.rows()

@@ -64,7 +64,7 @@ def advice(decision: FusionDecision, room: int = COLUMNS * 2) -> str:
     return both if len(both) <= room else change
 
 
-class Prices:
+class EdgePrices:
     """What joining both ends of an edge would save, and what all kernels take: as estimated."""
 
     def __init__(self, report: ExplainReport) -> None:
@@ -93,11 +93,11 @@ def first_page(
     compared: summary.Changes | None = None,
     *,
     most: int | None = None,
-    prices: Prices | None = None,
+    prices: EdgePrices | None = None,
 ) -> Page:
     """The figures, what the changed rules change, then the edges asked for, those first whose joining would save most;
     `most` of them where that is given, alike ones as one."""
-    prices = Prices(report) if prices is None else prices
+    prices = EdgePrices(report) if prices is None else prices
     page = figures_page(report)
     page.extend(prices.page())
     if compared is not None:
@@ -120,7 +120,7 @@ def first_page(
     return page
 
 
-def alike(decisions: Sequence[FusionDecision], prices: Prices) -> list[list[FusionDecision]]:
+def alike(decisions: Sequence[FusionDecision], prices: EdgePrices) -> list[list[FusionDecision]]:
     """Edges in groups, in the order of the first of each: the same operations in several kernels, and those whose
     joining saves nothing where lines, operations, price and cause are the same, such as those of equal layers."""
     groups: dict[tuple[object, ...], list[FusionDecision]] = {}
@@ -135,7 +135,7 @@ def alike(decisions: Sequence[FusionDecision], prices: Prices) -> list[list[Fusi
     return list(groups.values())
 
 
-def dearest_first(prices: Prices, shown: Sequence[FusionDecision]) -> list[FusionDecision]:
+def dearest_first(prices: EdgePrices, shown: Sequence[FusionDecision]) -> list[FusionDecision]:
     """Edges in the order of what joining them would save, one edge for each pair of kernels among the first; then those
     that would cost, then those without a price."""
     dearest = prices.dearest()
@@ -170,7 +170,7 @@ def _reasons(counts: Mapping[str, int], named: int) -> str:
     return f"; reasons: {words}" + (f" and {counted(len(counts) - named, 'more code')}" if len(counts) > named else "")
 
 
-def edge_page(decision: FusionDecision, prices: Prices, others: int = 0) -> Page:
+def edge_page(decision: FusionDecision, prices: EdgePrices, others: int = 0) -> Page:
     """An edge in three lines, a fused one in two; it stands for `others` that are alike, too."""
     page = Page()
     page.add(*_ends(decision, prices, others))
@@ -189,7 +189,7 @@ def _whole(text: str) -> list[str]:
     return textwrap.wrap(text, COLUMNS, initial_indent=INDENT, subsequent_indent=INDENT + "  ", break_on_hyphens=False)
 
 
-def price_words(decision: FusionDecision, prices: Prices) -> str:
+def price_words(decision: FusionDecision, prices: EdgePrices) -> str:
     """What joining both ends would save in all iterations, and its share of the module's time."""
     saved = prices.saved(decision)
     if decision.fused:
@@ -203,7 +203,7 @@ def price_words(decision: FusionDecision, prices: Prices) -> str:
     return f"{microseconds(saved)} ({100 * saved / prices.total:.1f} %)" if prices.total else microseconds(saved)
 
 
-def _ends(decision: FusionDecision, prices: Prices, others: int) -> list[str | Word]:
+def _ends(decision: FusionDecision, prices: EdgePrices, others: int) -> list[str | Word]:
     price = price_words(decision, prices)
     price = f"{price:<16} "
     edge = printable(f"{decision.producer} {decision.link} {decision.consumer}" if others else decision.ends)

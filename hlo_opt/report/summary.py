@@ -227,7 +227,7 @@ def _both(value: float) -> str:
 MOST_SHOWN = 10
 """Edges of each kind that the text names."""
 
-Ends = tuple[str, str, str]
+EdgeKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ def changes(
     )
 
 
-def _ends(decision: FusionDecision) -> Ends:
+def _ends(decision: FusionDecision) -> EdgeKey:
     return (decision.computation, decision.producer, decision.consumer)
 
 

@@ -21,7 +21,7 @@ from hlo_opt.ir import Instruction, Module
 from hlo_opt.ops.sets import is_free
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report.page import Page, Word, count, counted, microseconds, most_first, size
-from hlo_opt.report.sentences import COLUMNS, Prices, figures_page, fit, short_path
+from hlo_opt.report.sentences import COLUMNS, EdgePrices, figures_page, fit, short_path
 from hlo_opt.text.frames import source_function, source_location
 
 By = Literal["line", "function", "op"]
@@ -154,7 +154,7 @@ def _place_of(decision: FusionDecision, by: By, named: Mapping[str, tuple[Module
     return next((place for place in (source_function(*end) for end in ends) if place), "")
 
 
-def by_page(report: ExplainReport, sums: Totals, prices: Prices | None, root: str | None) -> Page:
+def by_page(report: ExplainReport, sums: Totals, prices: EdgePrices | None, root: str | None) -> Page:
     """The figures of the module, the rows, and by lines, where a folder is named, the program's text."""
     page = figures_page(report)
     if prices is not None:

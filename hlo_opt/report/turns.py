@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from hlo_opt.cutting.alone import Alone
-from hlo_opt.cutting.bisect import CHECK, NO, Bisection, Difference, FirstChange, NoChange, Rewrites
+from hlo_opt.cutting.bisect import CHECK, NO, Bisection, FirstChange, NoChange, Rewrites, StepDifference
 from hlo_opt.report.page import Page, Word, counted
 
 LINES_SHOWN = 24
@@ -24,7 +24,7 @@ def answer_words(watched: str, answer: str) -> str:
     return "yes" if answer == watched else answer
 
 
-def turn_page(bisection: Bisection, turn: FirstChange, difference: Difference) -> Page:
+def turn_page(bisection: Bisection, turn: FirstChange, difference: StepDifference) -> Page:
     """The number and the name of the step, the pass, producer and consumer, the Python lines, and the text before and
     after."""
     page = Page()
@@ -77,7 +77,7 @@ def stays_json(bisection: Bisection, stays: NoChange, shown: Sequence[Alone] | N
     return {**header, "answer": stays.answer, "alone": [asdict(one) for one in shown or ()]}
 
 
-def turn_json(bisection: Bisection, turn: FirstChange, difference: Difference) -> dict[str, object]:
+def turn_json(bisection: Bisection, turn: FirstChange, difference: StepDifference) -> dict[str, object]:
     """The same, with all lines."""
     series = bisection.series
     return {

@@ -124,7 +124,7 @@ class Enclosure:
 
 
 @dataclass(frozen=True)
-class Difference:
+class ElementDifference:
     """An element that is off. `index` has one entry per dimension; `ulp` is infinite where only one value is NaN, and 0
     for integers; `device` is None where there is one only."""
 
@@ -175,7 +175,7 @@ class OutputReport:
     set_aside: int
     loose: float
     weak: str | None
-    first: Difference | None
+    first: ElementDifference | None
     devices: int = 1
 
     @property
@@ -241,7 +241,9 @@ def compare_output(number: int, expected: Array, actual: Array, enclosure: Enclo
     """Compare one output; without an enclosure it must be equal. Another shape or type differs everywhere."""
     name, dimensions = expected.dtype.name, expected.shape
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
-        first = Difference(number, (), f"{name}{list(dimensions)}", f"{actual.dtype.name}{list(actual.shape)}", 0, 0)
+        first = ElementDifference(
+            number, (), f"{name}{list(dimensions)}", f"{actual.dtype.name}{list(actual.shape)}", 0, 0
+        )
         return OutputReport(number, name, dimensions, 0.0, 0.0, 0.0, 0.0, 0, max(1, expected.size), 0, 0.0, None, first)
     bounds = Enclosure.exact(expected) if enclosure is None else enclosure
     left, right = real_parts(expected), real_parts(actual)
@@ -257,14 +259,14 @@ def compare_output(number: int, expected: Array, actual: Array, enclosure: Enclo
         slack = np.where(b > a, bounds.high.astype(np.float64) - a, a - bounds.low.astype(np.float64))
         used = np.where(~equal & ~off & ~aside & (slack > 0), error / slack, 0.0)
     distance = ulp_distance(left, right) if floating else np.zeros(left.shape)
-    worst: Difference | None = None
+    worst: ElementDifference | None = None
     if off.any():
         index = tuple(int(i) for i in np.unravel_index(int(np.argmax(off.reshape(-1))), off.shape))
         unit = float(ulp_of(left[index])) if floating else 0.0
         limit = max(0.0, float(slack[index])) / unit if unit else 0.0
         place = index[: len(dimensions)]
         shown = (str(expected[place]), str(actual[place]))
-        worst = Difference(number, place, *shown, float(distance[index]), limit if np.isfinite(limit) else 0.0)
+        worst = ElementDifference(number, place, *shown, float(distance[index]), limit if np.isfinite(limit) else 0.0)
     return OutputReport(
         number,
         name,

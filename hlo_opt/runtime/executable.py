@@ -18,7 +18,7 @@ from hlo_opt.ir import Instruction, Module
 from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import check_devices, counts, warn_of_one_device
 from hlo_opt.runtime.host.lanes_schedule import lanes_schedule
-from hlo_opt.runtime.host.library import Form, has_compiler
+from hlo_opt.runtime.host.library import KernelForm, has_compiler
 from hlo_opt.runtime.host.program import HostProgram
 from hlo_opt.runtime.host.sanitize import SanitizedProgram
 from hlo_opt.runtime.host.words import host_routines
@@ -233,7 +233,7 @@ def compile(
     max_steps: int | None = None,
     memory_limit: int | None = None,
     sanitize: bool = False,
-    form: Form = "lanes",
+    form: KernelForm = "lanes",
     graphs: bool = True,
     elided: Elided = None,
     target: str | DeviceTarget | None = None,

@@ -22,7 +22,7 @@ from hlo_opt.text.shapes import read_entry_layout, read_shape, read_shapes
 
 
 @dataclass(frozen=True)
-class Form:
+class AttributeForm:
     """The form of a value. An empty field does not constrain it.
 
     what        description for messages
@@ -42,8 +42,8 @@ class Form:
     test: Callable[[str], object] | None = None
 
 
-def _words(what: str, words: str, any_case: bool = False) -> Form:
-    return Form(what, words=tuple(words.split()), any_case=any_case)
+def _words(what: str, words: str, any_case: bool = False) -> AttributeForm:
+    return AttributeForm(what, words=tuple(words.split()), any_case=any_case)
 
 
 def _integers_in(text: str) -> list[int]:
@@ -176,21 +176,21 @@ def _check_literal(text: str) -> None:
             literal.value  # noqa: B018 - decoding is the check
 
 
-INTEGER = Form("an integer", ("INTEGER",))
-BOOLEAN = Form("true or false", ("BOOLEAN",))
-INTEGERS = Form("integers such as {0,1}", ("INTEGERS",))
-INTEGER_LISTS = Form("lists of integers such as {{0,1},{2}}", ("INTEGER_LISTS",))
-STRING = Form("a string in quotes", ("STRING",), test=unquote)
-BOOLEANS = Form("true, false or a list of them", ("BOOLEAN", "BOOLEANS"))
-NUMBER = Form("a number", ("NUMBER",), test=_check_float)
+INTEGER = AttributeForm("an integer", ("INTEGER",))
+BOOLEAN = AttributeForm("true or false", ("BOOLEAN",))
+INTEGERS = AttributeForm("integers such as {0,1}", ("INTEGERS",))
+INTEGER_LISTS = AttributeForm("lists of integers such as {{0,1},{2}}", ("INTEGER_LISTS",))
+STRING = AttributeForm("a string in quotes", ("STRING",), test=unquote)
+BOOLEANS = AttributeForm("true, false or a list of them", ("BOOLEAN", "BOOLEANS"))
+NUMBER = AttributeForm("a number", ("NUMBER",), test=_check_float)
 
 
-def _same(form: Form, names: str) -> dict[str, Form]:
+def _same(form: AttributeForm, names: str) -> dict[str, AttributeForm]:
     """The same form for several attributes."""
     return dict.fromkeys(names.split(), form)
 
 
-FORMS: dict[str, Form] = {
+FORMS: dict[str, AttributeForm] = {
     **_same(
         BOOLEAN,
         "alias_passthrough_params constrain_layout custom_call_has_side_effect indices_are_sorted "
@@ -226,52 +226,52 @@ FORMS: dict[str, Form] = {
         "api_version_original api_version_status_returning api_version_status_returning_unified api_version_typed_ffi",
         any_case=True,
     ),
-    "backend_config": Form("a string or text in braces", ("STRING", "RAW"), test=_check_config),
-    "buffer_donor": Form("donated parameters such as {(0, {}), (1, {0})}", rule="donors"),
+    "backend_config": AttributeForm("a string or text in braces", ("STRING", "RAW"), test=_check_config),
+    "buffer_donor": AttributeForm("donated parameters such as {(0, {}), (1, {0})}", rule="donors"),
     "convolution_kind": _words("a kind of convolution", "fprop wgrad dgrad unset"),
-    "cross_program_prefetch_index": Form("an integer", ("INTEGER",), test=_check_int32),
-    "dim_labels": Form("dimension labels such as bf01_oi01->bf01", ("DIMENSION_LABELS",), test=_check_labels),
+    "cross_program_prefetch_index": AttributeForm("an integer", ("INTEGER",), test=_check_int32),
+    "dim_labels": AttributeForm("dimension labels such as bf01_oi01->bf01", ("DIMENSION_LABELS",), test=_check_labels),
     "direction": _words("a direction", "EQ NE GE GT LE LT"),
     "distribution": _words("a distribution", "rng_uniform rng_normal", any_case=True),
-    "domain": Form("a domain", rule="domain", test=_check_domain),
-    "entry_computation_layout": Form(
+    "domain": AttributeForm("a domain", rule="domain", test=_check_domain),
+    "entry_computation_layout": AttributeForm(
         "shapes such as {(f32[2]{0})->f32[2]{0}}", rule="entry_layout", test=read_entry_layout
     ),
     "epsilon": NUMBER,
     "fft_type": _words("a type of FFT", "FFT IFFT RFFT IRFFT"),
-    "frontend_attributes": Form('attributes such as {a="b"}', rule="frontend"),
-    "input_output_alias": Form("aliases such as {{0}: (1, {}, may-alias)}", rule="aliases"),
+    "frontend_attributes": AttributeForm('attributes such as {a="b"}', rule="frontend"),
+    "input_output_alias": AttributeForm("aliases such as {{0}: (1, {}, may-alias)}", rule="aliases"),
     "kind": _words("a kind of fusion", "kLoop kInput kOutput kCustom"),
-    "literal": Form("a literal with its shape, such as f32[] 1", rule="typed_literal", test=_check_literal),
-    "metadata": Form('metadata such as {op_name="a"}', rule="metadata", test=decode_metadata),
+    "literal": AttributeForm("a literal with its shape, such as f32[] 1", rule="typed_literal", test=_check_literal),
+    "metadata": AttributeForm('metadata such as {op_name="a"}', rule="metadata", test=decode_metadata),
     "mode": _words("a mode", "cross_replica cross_partition cross_replica_and_partition flattened_id"),
-    "operand_layout_constraints": Form("shapes such as {f32[2]{0}}", rule="shapes", test=read_shapes),
-    "operand_precision": Form("precisions such as {default,highest}", rule="precisions"),
-    "origin": Form('an origin such as {{"add.1"}}', rule="origin"),
-    "origin_recovery_table": Form('origins such as {{"a"}:{"b"},"HloModule.."}', rule="recovery"),
-    "outfeed_shape": Form("a shape", rule="shape", test=read_shape),
-    "output_to_operand_aliasing": Form("aliases such as {{0}: (1, {})}", rule="operand_aliases"),
-    "padding": Form("padding such as 0_1x2_0_1", rule="padding", test=decode_padding),
+    "operand_layout_constraints": AttributeForm("shapes such as {f32[2]{0}}", rule="shapes", test=read_shapes),
+    "operand_precision": AttributeForm("precisions such as {default,highest}", rule="precisions"),
+    "origin": AttributeForm('an origin such as {{"add.1"}}', rule="origin"),
+    "origin_recovery_table": AttributeForm('origins such as {{"a"}:{"b"},"HloModule.."}', rule="recovery"),
+    "outfeed_shape": AttributeForm("a shape", rule="shape", test=read_shape),
+    "output_to_operand_aliasing": AttributeForm("aliases such as {{0}: (1, {})}", rule="operand_aliases"),
+    "padding": AttributeForm("padding such as 0_1x2_0_1", rule="padding", test=decode_padding),
     "padding_type": _words("a type of padding", "PADDING_INVALID PADDING_VALID PADDING_SAME"),
-    "parameter_replication": Form("truth values such as {true,false}", ("BOOLEANS",)),
-    "replica_groups": Form(
+    "parameter_replication": AttributeForm("truth values such as {true,false}", ("BOOLEANS",)),
+    "replica_groups": AttributeForm(
         "groups of devices such as {{0,1},{2,3}} or [2,2]<=[4]", rule="device_list", test=_check_devices
     ),
-    "result_accuracy": Form("an accuracy such as {mode=highest}", rule="accuracy"),
+    "result_accuracy": AttributeForm("an accuracy such as {mode=highest}", rule="accuracy"),
     "schedule": _words("a schedule", "schedule_none schedule_latest schedule_earliest", any_case=True),
-    "sharding": Form(
+    "sharding": AttributeForm(
         "a sharding", rule="sharding", usual=frozenset({"{manual}", "{replicated}"}), test=_check_sharding
     ),
-    "slice": Form("ranges such as {[0:2], [1:9:2]}", rule="slices", test=decode_slices),
-    "source_target_pairs": Form("pairs such as {{0,1},{1,0}}", ("INTEGER_LISTS",), test=_check_pairs),
-    "statistics": Form("statistics such as {visualizing_index=0,stat-0=1}", rule="statistics"),
+    "slice": AttributeForm("ranges such as {[0:2], [1:9:2]}", rule="slices", test=decode_slices),
+    "source_target_pairs": AttributeForm("pairs such as {{0,1},{1,0}}", ("INTEGER_LISTS",), test=_check_pairs),
+    "statistics": AttributeForm("statistics such as {visualizing_index=0,stat-0=1}", rule="statistics"),
     "transpose_a": _words("a transposition", "NO_TRANSPOSE TRANSPOSE ADJOINT"),
     "type": _words("a type of comparison", "FLOAT TOTALORDER SIGNED UNSIGNED"),
-    "window": Form("a window such as {size=3x3 pad=0_1x0_1}", rule="window", test=decode_window),
+    "window": AttributeForm("a window such as {size=3x3 pad=0_1x0_1}", rule="window", test=decode_window),
 }
 """The form of each attribute, by name."""
 
-OPCODE_FORMS: dict[tuple[str, str], Form] = {
+OPCODE_FORMS: dict[tuple[str, str], AttributeForm] = {
     ("rng-bit-generator", "algorithm"): _words("an algorithm", "rng_default rng_three_fry rng_philox", any_case=True),
     ("collective-permute", "slice_sizes"): INTEGER_LISTS,
     ("collective-permute-start", "slice_sizes"): INTEGER_LISTS,
@@ -326,7 +326,7 @@ def _is_one(names: tuple[str, ...], text: str) -> bool:
     )
 
 
-def _check(form: Form, text: str, source: Source | None, offset: int) -> None:
+def _check(form: AttributeForm, text: str, source: Source | None, offset: int) -> None:
     if form.terminals and not _is_one(form.terminals, text):
         raise ParseError(f"expected {form.what}, found {text[:40]!r}")
     if form.words and (text.lower() if form.any_case else text) not in form.words:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import fields
 
 from hlo_opt.diag import ParseError
-from hlo_opt.ir import Metadata, PaddingDimension, Quoted, Raw, SliceDimension, Value, Window, WindowDimension
+from hlo_opt.ir import AttributeValue, Metadata, PaddingDimension, Quoted, Raw, SliceDimension, Window, WindowDimension
 from hlo_opt.text.grammar import grammar, terminal
 
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([\s\S]))")
@@ -46,7 +46,7 @@ def unquote(text: str) -> str:
     return _ESCAPE.sub(one, inner.encode("utf-8", "surrogatepass")).decode("utf-8", "replace")
 
 
-def decode_value(text: str) -> Value:
+def decode_value(text: str) -> AttributeValue:
     """The value of an attribute without a form of its own, typed by its spelling."""
     for name, decode in _BY_TERMINAL:
         if terminal(name).fullmatch(text):
@@ -63,7 +63,7 @@ def _integers(text: str) -> tuple[int, ...]:
     return tuple(map(int, _items(text)))
 
 
-_BY_TERMINAL: tuple[tuple[str, Callable[[str], Value]], ...] = (
+_BY_TERMINAL: tuple[tuple[str, Callable[[str], AttributeValue]], ...] = (
     ("INTEGERS", _integers),
     ("INTEGER", int),
     ("BOOLEAN", lambda text: text == "true"),
@@ -74,7 +74,7 @@ _BY_TERMINAL: tuple[tuple[str, Callable[[str], Value]], ...] = (
 )
 
 
-def decode_number(text: str) -> Value:
+def decode_number(text: str) -> AttributeValue:
     """A number as a float, however it is written: `epsilon=1`. Raises ParseError for other text."""
     if terminal("NUMBER").fullmatch(text) is None:
         raise ParseError(f"expected a number, found {text[:40]!r}")
@@ -173,7 +173,7 @@ def decode_metadata(text: str) -> Metadata:
     return Metadata(**{name: value for name, value in entries.items() if name in _METADATA})  # type: ignore[arg-type]
 
 
-DECODERS: dict[str, Callable[[str], Value]] = {
+DECODERS: dict[str, Callable[[str], AttributeValue]] = {
     "backend_config": lambda text: Quoted(unquote(text)) if text[:1] in "\"'" else Raw(text),
     "epsilon": decode_number,
     "frontend_attributes": Raw,
@@ -188,6 +188,6 @@ DECODERS: dict[str, Callable[[str], Value]] = {
 """Decoders by attribute name; `decode_value` handles all others."""
 
 
-def decoder(name: str) -> Callable[[str], Value]:
+def decoder(name: str) -> Callable[[str], AttributeValue]:
     """The decoder of an attribute."""
     return DECODERS.get(name, decode_value)

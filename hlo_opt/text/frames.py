@@ -105,7 +105,7 @@ def _places(tables: str) -> dict[int, str]:
     return {}
 
 
-Rows = dict[str, dict[int, list[str]]]
+FrameRows = dict[str, dict[int, list[str]]]
 """The cells of each row, by the kind of row and its number."""
 
 _SECTIONS = {
@@ -123,9 +123,9 @@ _CELLS = {
 }
 
 
-def _rows(tables: str) -> Rows | None:
+def _rows(tables: str) -> FrameRows | None:
     """The rows, without an LALR parser, which takes a tenth of a second to build; None where something is unusual."""
-    rows: Rows = {kind: {} for kind in _SECTIONS.values()}
+    rows: FrameRows = {kind: {} for kind in _SECTIONS.values()}
     left, kind, position = list(_SECTIONS), "", 0
     while position < len(tables):
         row = _ROW.match(tables, position)
@@ -147,9 +147,9 @@ def _rows(tables: str) -> Rows | None:
     return None if left else rows
 
 
-def _parsed(tables: str) -> Rows:
+def _parsed(tables: str) -> FrameRows:
     """The rows by the grammar. Raises ParseError when they are malformed."""
-    rows: Rows = {kind: {} for kind in _SECTIONS.values()}
+    rows: FrameRows = {kind: {} for kind in _SECTIONS.values()}
     for row in grammar().parse("tables", tables).children:
         number, *cells = [str(token) for token in row.children]  # type: ignore[union-attr]
         rows[str(row.data)][int(number)] = cells  # type: ignore[union-attr]

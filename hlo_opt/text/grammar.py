@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hlo_opt.diag import ParseError, Source, Span
-from hlo_opt.diag.kept import Kept
+from hlo_opt.diag.kept import KeptTexts
 from hlo_opt.text.expressions import compiled, fitting
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Grammar:
     def __init__(self, depth: int) -> None:
         self.depth = depth
         self._parsers: dict[str, Lark] = {}
-        self._kept = Kept("grammar", f"{depth} {sys.version} {version('lark')} {_source()} {grammar_text()}")
+        self._kept = KeptTexts("grammar", f"{depth} {sys.version} {version('lark')} {_source()} {grammar_text()}")
 
     @functools.cached_property
     def _loaded(self) -> _Loaded:

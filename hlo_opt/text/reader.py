@@ -65,7 +65,7 @@ def _patterns(depth: int) -> _Patterns:
 
 
 @dataclass(slots=True)
-class Scope:
+class NameScope:
     """A computation being read, and the names defined in it so far."""
 
     computation: Computation
@@ -221,7 +221,7 @@ class Reader:
 
     def body(self, computation: Computation, position: int, end: int) -> int:
         """Read the instructions and the closing brace of a computation. Returns the position after them."""
-        scope = Scope(computation)
+        scope = NameScope(computation)
         position = self.instructions(scope, position, end)
         if position >= end or self.text[position] != "}":
             rule = "attribute" if position < end and self.text[position] == "," else "inline_instructions"
@@ -248,7 +248,7 @@ class Reader:
 
     # ---- instructions
 
-    def instructions(self, scope: Scope, position: int, end: int, once: bool = False) -> int:
+    def instructions(self, scope: NameScope, position: int, end: int, once: bool = False) -> int:
         """Read instructions, or one where `once`. Returns the position after them."""
         text, names, computation = self.text, scope.names, scope.computation
         match = self.patterns.instruction.match
@@ -348,7 +348,7 @@ class Reader:
 
     # ---- operands
 
-    def operands(self, scope: Scope, start: int, end: int) -> list[Instruction]:
+    def operands(self, scope: NameScope, start: int, end: int) -> list[Instruction]:
         """The operands in the parentheses at `start` and `end`, one by one: types, comments, nested instructions."""
         text, patterns, names = self.text, self.patterns, scope.names
         result: list[Instruction] = []
@@ -394,19 +394,19 @@ class Reader:
             raise
         self.fail("expected ')' or ','", start, end)
 
-    def missing_operand(self, scope: Scope, name: str, match: re.Match[str]) -> Instruction:
+    def missing_operand(self, scope: NameScope, name: str, match: re.Match[str]) -> Instruction:
         """The operand for an undefined name; `found` matches the name and its type. Raises ParseError (except in
         subclasses)."""
         self.fail_operand(scope, name, match.start(2), match.end(2))
 
-    def nameless_operand(self, scope: Scope, shape: Shape, position: int) -> Iterable[Instruction]:
+    def nameless_operand(self, scope: NameScope, shape: Shape, position: int) -> Iterable[Instruction]:
         """The operands that a type without a name gives: none, as in XLA."""
         return ()
 
-    def before_nested(self, scope: Scope, match: re.Match[str]) -> None:
+    def before_nested(self, scope: NameScope, match: re.Match[str]) -> None:
         """Hook: called before an instruction in operand position is read."""
 
-    def fail_operand(self, scope: Scope, name: str, start: int, end: int) -> NoReturn:
+    def fail_operand(self, scope: NameScope, name: str, start: int, end: int) -> NoReturn:
         close = nearest(name, [n for n in scope.names if n[0] != "%"])
         self.fail(
             f"{name} is not defined before its use in computation {scope.computation.name}",
@@ -415,7 +415,7 @@ class Reader:
             f"did you mean {close}?" if close else None,
         )
 
-    def nested(self, scope: Scope, match: re.Match[str], wish: str = "") -> Instruction:
+    def nested(self, scope: NameScope, match: re.Match[str], wish: str = "") -> Instruction:
         """Read an instruction in operand position. As in XLA, it is named after its opcode unless it has a name."""
         shape_text, opcode, inner = match.groups()
         if inner[-1] != ")":
@@ -453,7 +453,7 @@ class Reader:
         position: int,
         end: int,
         into: dict[str, Attribute | Called],
-        scope: Scope | None,
+        scope: NameScope | None,
         owner: Instruction | None = None,
     ) -> tuple[int, int]:
         """Read all `, name=value` pairs. Returns the position after them and the end of the last value."""
@@ -477,7 +477,7 @@ class Reader:
         return position, finish
 
     def attribute(
-        self, match: re.Match[str], scope: Scope | None, owner: Instruction | None
+        self, match: re.Match[str], scope: NameScope | None, owner: Instruction | None
     ) -> tuple[str, Attribute | Called] | None:
         """Read an attribute whose spelling is new. None for control predecessors, which are not an attribute."""
         piece = match[1]
@@ -504,7 +504,7 @@ class Reader:
         self.pieces[piece] = entry
         return entry
 
-    def predecessors(self, scope: Scope, value: str, position: int) -> list[Instruction]:
+    def predecessors(self, scope: NameScope, value: str, position: int) -> list[Instruction]:
         result = []
         for written, at in self.listed_names(value, position):
             name = written.removeprefix("%")

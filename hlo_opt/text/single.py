@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from hlo_opt.ir import Attribute, Computation, Instruction, Module, Shape, edit
 from hlo_opt.text.attributes import decoder
-from hlo_opt.text.reader import Reader, Scope
+from hlo_opt.text.reader import NameScope, Reader
 
 START = re.compile(r"(?:ROOT\s+)?%?[A-Za-z_][A-Za-z0-9_.-]*+\s*=\s|[a-z][a-z0-9]*\s*\[|b?\s*\(")
 
@@ -25,7 +25,7 @@ class SingleReader(Reader):
         self.result.attributes["is_scheduled"] = Attribute("true", decoder("is_scheduled"))
         position, end = self.skip(0), len(self.text)
         computation = self.computations["_"] = Computation("_", offset=position)
-        self.scope = Scope(computation)
+        self.scope = NameScope(computation)
         self.created = 0
         if self.patterns.instruction.match(self.text, position) is not None:
             position = self.instructions(self.scope, position, end, once=True)
@@ -49,17 +49,17 @@ class SingleReader(Reader):
         self.result._entry = computation
         return self.result
 
-    def missing_operand(self, scope: Scope, name: str, match: re.Match[str]) -> Instruction:
+    def missing_operand(self, scope: NameScope, name: str, match: re.Match[str]) -> Instruction:
         """A new parameter, where the operand has a type."""
         if match[1] is None or scope is not self.scope:
             return super().missing_operand(scope, name, match)
         return self._parameter(self.shape(match[1], match.start(1)), match.start(), name)
 
-    def nameless_operand(self, scope: Scope, shape: Shape, position: int) -> Iterable[Instruction]:
+    def nameless_operand(self, scope: NameScope, shape: Shape, position: int) -> Iterable[Instruction]:
         """A new parameter for a type without a name."""
         return (self._parameter(shape, position, f"_{self.created}"),) if scope is self.scope else ()
 
-    def before_nested(self, scope: Scope, match: re.Match[str]) -> None:
+    def before_nested(self, scope: NameScope, match: re.Match[str]) -> None:
         """XLA first reads the opcode as a named operand, and keeps the parameter that it makes for it."""
         if scope is self.scope and match[1] is not None and match[2] not in scope.names:
             self._parameter(self.shape(match[1], match.start(1)), match.start(), match[2])

@@ -46,7 +46,7 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
-class Around:
+class ResultEdges:
     """The edges of a setting's result: refused ones whose joining promises to save time, the largest promise first; and
     those inside kernels, each with a weight: its share of its kernel's microseconds."""
 
@@ -78,7 +78,7 @@ def evaluate(task: Task, setting: Setting) -> Evaluated | str:
         return f"{type(error).__name__}: {error}"
 
 
-def around(task: Task, setting: Setting) -> Around:
+def around(task: Task, setting: Setting) -> ResultEdges:
     """The edges of a setting's result before edges are forced."""
     outcome = _outcome(task, setting)
     report = report_on(outcome)
@@ -91,7 +91,7 @@ def around(task: Task, setting: Setting) -> Around:
     fused = [d for d in report.fused if d.rule != "input"]
     members = Counter(d.producer_kernel for d in fused)
     inside = {(d.producer, d.consumer): prices.get(d.producer_kernel, 0.0) / members[d.producer_kernel] for d in fused}
-    return Around(tuple(dict.fromkeys(promising)), tuple(inside.items()))
+    return ResultEdges(tuple(dict.fromkeys(promising)), tuple(inside.items()))
 
 
 def _outcome(task: Task, setting: Setting) -> Outcome:

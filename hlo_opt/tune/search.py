@@ -30,19 +30,19 @@ from hlo_opt.passes import parse_pipeline, preset, preset_names
 from hlo_opt.passes.run import quickest, tries_all
 from hlo_opt.passes.stages import first_stage, is_raw, without_simplifying
 from hlo_opt.text import parse, verify
-from hlo_opt.tune.evaluation import Around, Evaluated, Task, around, evaluate
+from hlo_opt.tune.evaluation import Evaluated, ResultEdges, Task, around, evaluate
 from hlo_opt.tune.setting import (
-    Change,
     Ends,
     Forbid,
     Force,
     Setting,
+    SettingChange,
     applied,
     option_changes,
     order_changes,
     switches,
 )
-from hlo_opt.tune.workers import Work, processes
+from hlo_opt.tune.workers import StartedCall, processes
 
 TRIALS = 100
 """Settings that are tried, unless the caller says how many, or how long."""
@@ -51,7 +51,7 @@ BATCH = 16
 BETTER = 1 - 1e-6
 """The most that a better setting may take: what is equal up to rounding is not better."""
 
-Progress = Callable[[int, float], None]
+OnTrial = Callable[[int, float], None]
 """Called after each trial with the number of trials so far and the least microseconds."""
 
 
@@ -105,8 +105,8 @@ class _Hill:
     start: str
     origin: Setting
     best: Evaluated
-    changes: tuple[Change, ...] = ()
-    neighbours: Iterator[tuple[Change, ...]] = field(default_factory=lambda: iter(()))
+    changes: tuple[SettingChange, ...] = ()
+    neighbours: Iterator[tuple[SettingChange, ...]] = field(default_factory=lambda: iter(()))
 
     @property
     def setting(self) -> Setting:
@@ -118,7 +118,7 @@ class _Hill:
 @dataclass(frozen=True)
 class _Trial:
     hill: _Hill
-    changes: tuple[Change, ...]
+    changes: tuple[SettingChange, ...]
     setting: Setting
 
 
@@ -134,7 +134,7 @@ def tune(
     backend: str | None = None,
     simplify: str = "auto",
     trip_counts: TripCounts = NO_TRIP_COUNTS,
-    progress: Progress | None = None,
+    progress: OnTrial | None = None,
 ) -> Tuned:
     """Search for the passes, their options and order, and the edges to forbid or to force, with which a module takes
     least time by the price of its plans.
@@ -218,7 +218,7 @@ class _Search:
         limit: float,
         deadline: float,
         seed: int,
-        progress: Progress | None,
+        progress: OnTrial | None,
     ) -> None:
         self.task = task
         self.executor: Executor | None = None
@@ -288,7 +288,7 @@ class _Search:
         self, settings: Sequence[Setting], results: list[Evaluated | str], *, also_late: bool = False
     ) -> None:
         """Add the results in order; fewer where the time is over."""
-        begun = [Work.of(self.executor, evaluate, self.task, setting) for setting in settings]
+        begun = [StartedCall.of(self.executor, evaluate, self.task, setting) for setting in settings]
         for number, work in enumerate(begun):
             if not also_late and time.monotonic() >= self.deadline:
                 for late in begun[number:]:
@@ -352,23 +352,23 @@ class _Search:
         known counts as one round."""
         return isinstance(result, Evaluated) and result.summary.unknown_trips <= self.before.summary.unknown_trips
 
-    def _neighbours(self, hill: _Hill, *, with_edges: bool) -> Iterator[tuple[Change, ...]]:
+    def _neighbours(self, hill: _Hill, *, with_edges: bool) -> Iterator[tuple[SettingChange, ...]]:
         """One change more, of each sort in turn: options (first those that are true or false), edges, order."""
         setting = hill.setting
         options, order = list(option_changes(setting)), list(order_changes(setting))
         self.random.shuffle(options)
         self.random.shuffle(order)
-        sorts: list[Iterable[Change]] = [[*switches(setting), *options], order]
+        sorts: list[Iterable[SettingChange]] = [[*switches(setting), *options], order]
         if with_edges:
             near = self._around(setting)
             sorts[1:1] = [[Force(ends) for ends in near.promising], map(Forbid, self._drawn(near))]
         for change in _in_turn(sorts):
             yield (*hill.changes, change)
 
-    def _around(self, setting: Setting) -> Around:
-        return Work.of(self.executor, around, self.task, setting).result()
+    def _around(self, setting: Setting) -> ResultEdges:
+        return StartedCall.of(self.executor, around, self.task, setting).result()
 
-    def _drawn(self, near: Around) -> list[Ends]:
+    def _drawn(self, near: ResultEdges) -> list[Ends]:
         """The edges inside kernels in a random order: the larger the weight, the earlier, on average."""
         keys = [(-math.log(1 - self.random.random()) / max(weight, 1e-9), ends) for ends, weight in near.inside]
         return [ends for _, ends in sorted(keys, key=lambda pair: pair[0])]
@@ -381,12 +381,12 @@ class _Search:
             setting = applied(hill.origin, changes)
             if setting is None:
                 continue
-            result = Work.of(self.executor, evaluate, self.task, setting).result()
+            result = StartedCall.of(self.executor, evaluate, self.task, setting).result()
             if self._is_result(result) and result.us * BETTER <= hill.best.us:
                 hill.changes, hill.best = changes, result
 
 
-def _in_turn(sorts: Sequence[Iterable[Change]]) -> Iterator[Change]:
+def _in_turn(sorts: Sequence[Iterable[SettingChange]]) -> Iterator[SettingChange]:
     """One of each sort, as long as there are any."""
     nothing = object()
     for row in itertools.zip_longest(*sorts, fillvalue=nothing):

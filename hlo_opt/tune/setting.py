@@ -30,7 +30,7 @@ class Setting:
     force: tuple[Ends, ...] = ()
 
 
-class Change(Protocol):
+class SettingChange(Protocol):
     """One step from a setting to another."""
 
     def apply(self, setting: Setting) -> Setting | None:
@@ -141,7 +141,7 @@ class Force:
         return f"force {':'.join(self.ends)}"
 
 
-def applied(setting: Setting, changes: Sequence[Change]) -> Setting | None:
+def applied(setting: Setting, changes: Sequence[SettingChange]) -> Setting | None:
     """A setting after changes in order; None where one of them makes no sense."""
     changed: Setting | None = setting
     for change in changes:
@@ -151,7 +151,7 @@ def applied(setting: Setting, changes: Sequence[Change]) -> Setting | None:
     return changed
 
 
-def option_changes(setting: Setting) -> Iterator[Change]:
+def option_changes(setting: Setting) -> Iterator[SettingChange]:
     """Other values for each option of each pass: for a boolean the other one, for a number half and twice as much, and
     a little less and more."""
     for place, step in places(setting.pipeline.steps):
@@ -160,7 +160,7 @@ def option_changes(setting: Setting) -> Iterator[Change]:
                 yield SetOption(place, step.name, field.name, value)
 
 
-def switches(setting: Setting) -> Iterator[Change]:
+def switches(setting: Setting) -> Iterator[SettingChange]:
     """Both values of each boolean option of fusion passes: there are few, and much depends on them."""
     for step in {step.name: step for _, step in places(setting.pipeline.steps)}.values():
         if isinstance(step, FusionPass):
@@ -184,7 +184,7 @@ def _others(value: bool | int | float | str, kind: str) -> list[bool | int | flo
     return []
 
 
-def order_changes(setting: Setting) -> Iterator[Change]:
+def order_changes(setting: Setting) -> Iterator[SettingChange]:
     """Each pass one step later, and each left out."""
     for place, step in places(setting.pipeline.steps):
         yield Swap(place, step.name)

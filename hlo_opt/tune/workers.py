@@ -68,7 +68,7 @@ def cluster(address: str) -> Iterator[Executor]:
 
 
 @dataclass(frozen=True)
-class Work(Generic[T]):
+class StartedCall(Generic[T]):
     """A call that an executor has begun; without one it is made here, when its result is asked for."""
 
     call: Callable[[], T]
@@ -77,7 +77,7 @@ class Work(Generic[T]):
     @classmethod
     def of(
         cls, executor: Executor | None, function: Callable[P, T], *arguments: P.args, **options: P.kwargs
-    ) -> Work[T]:
+    ) -> StartedCall[T]:
         """Begin a call."""
         call = functools.partial(function, *arguments, **options)
         return cls(call, None if executor is None else executor.submit(function, *arguments, **options))

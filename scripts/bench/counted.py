@@ -178,9 +178,9 @@ def machine_of(module: Module, device: DeviceTarget) -> Machine | None:
     codes: dict[str, Code] = {}
     for _, op in build_schedule(module, device.name).ops():
         often = times[op.instruction.computation]
-        if isinstance(op, ops.Call):
+        if isinstance(op, ops.CallOp):
             calls += often * (op.kind == "library")
-        if not isinstance(op, ops.Launch):
+        if not isinstance(op, ops.LaunchOp):
             continue
         kernel = op.kernel
         code = codes.get(kernel.symbol) or code_of(kernel, device.architecture)

@@ -138,7 +138,7 @@ def row_of_fused(program: Program, module: Module, fused: Module, target: Device
     for _, op in schedule.ops():
         if isinstance(op, ops.Copy):
             copied += 2 * op.instruction.shape.stored_bytes
-        if isinstance(op, ops.Launch):
+        if isinstance(op, ops.LaunchOp):
             made = plan(region_of(schedule.module, op.instruction), target)
             assert isinstance(made, Plan)
             kinds.append(made.kind)

@@ -93,7 +93,7 @@ def _planned(fused: Module, target: DeviceTarget) -> Row:
     schedule = build_schedule(fused, target.name)
     kernels, meetings, most = [], 0, 0
     for _, op in schedule.ops():
-        if isinstance(op, ops.Launch):
+        if isinstance(op, ops.LaunchOp):
             made = plan(region_of(schedule.module, op.instruction), target)
             assert isinstance(made, Plan)
             for segment in made.segments:

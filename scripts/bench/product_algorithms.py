@@ -28,7 +28,7 @@ import numpy as np
 import hlo_opt
 from hlo_opt.analysis.targets import target as find
 from hlo_opt.ops.calls.call import call_of
-from hlo_opt.ops.calls.strided import Product, product_of
+from hlo_opt.ops.calls.strided import StridedProduct, product_of
 from hlo_opt.plans.calls import price_of_call
 from hlo_opt.runtime.cupy.cublaslt import LtError
 from hlo_opt.runtime.cupy.products import Cublas
@@ -77,7 +77,7 @@ def text_of(left: str, right: str, result: str, how: str) -> str:
 class Bench:
     """Memory of one product, and what it takes."""
 
-    def __init__(self, clock: Any, cublas: Cublas, product: Product) -> None:
+    def __init__(self, clock: Any, cublas: Cublas, product: StridedProduct) -> None:
         self.clock, self.cublas, self.product = clock, cublas, product
         cupy = self.cupy = cublas.cupy
         draw = np.random.default_rng(0).standard_normal(1 << 20, np.float32)
@@ -125,7 +125,7 @@ class Bench:
             return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
         return raw.view(np.float32)
 
-    def of_lt(self, product: Product, pointers: tuple[int, ...]) -> tuple[list[float], Any]:
+    def of_lt(self, product: StridedProduct, pointers: tuple[int, ...]) -> tuple[list[float], Any]:
         """Microseconds of each algorithm, and the result of the first one; none where cuBLASLt refuses."""
         lt = self.cublas.lt
         if lt is None or len(product.starts) > 1:

@@ -105,7 +105,7 @@ def row_of(name: str, text: str, device: str, clock: Clock) -> dict[str, Any]:
     fused, _ = hlo_opt.fuse(module, target=target.name)
     schedule, parts = build_schedule(fused, target.name), dict.fromkeys(PARTS, 0.0)
     for _, op in schedule.ops():
-        if isinstance(op, ops.Launch):
+        if isinstance(op, ops.LaunchOp):
             made = plan(region_of(schedule.module, op.instruction), target)
             if isinstance(made, Plan):
                 parts = {part: us + getattr(price(made, target), part) for part, us in parts.items()}

@@ -5,7 +5,7 @@ import hlo_opt
 from hlo_opt.analysis.graph import numbering
 from hlo_opt.analysis.graph.inlining import inline, is_plain_call
 from hlo_opt.analysis.graph.numbering import Numbered, Numbering, Table, agree, all_differ
-from hlo_opt.analysis.graph.occurrences import Budget
+from hlo_opt.analysis.graph.occurrences import VisitBudget
 from hlo_opt.diag import VerifyError
 from hlo_opt.ir import Literal, Shape
 from hlo_opt.ir.element_type import ELEMENT_TYPES
@@ -389,7 +389,7 @@ def test_what_holds_no_side_effects_needs_no_search():
     body = "c { a = s32[] parameter(0) k = s32[] constant(5) ROOT l = pred[] compare(a, k), direction=LT }\n"
     body += "b { a = s32[] parameter(0) k = s32[] constant(1) ROOT s = s32[] add(a, k) }\n\n"
     text = body + "ENTRY e {\n i = s32[] constant(0)\n ROOT w = s32[] while(i), condition=c, body=b\n}\n"
-    table = Table(budget=Budget(0))
+    table = Table(budget=VisitBudget(0))
     one, other = (Numbering(hlo_opt.parse(f"HloModule m\n\n{text}"), table).entry() for _ in range(2))
     found = agree(table, one, other)
     assert found.pairs == {} and not found.is_open

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from hlo_opt.analysis.graph.occurrences import BUDGET, Budget, Matching, Part, match
+from hlo_opt.analysis.graph.occurrences import BUDGET, Matching, RootGraph, VisitBudget, match
 
 
 class Toy:
@@ -38,7 +38,7 @@ class Toy:
     def commutes(self, number: int) -> bool:
         return self.heads[number] == "+"
 
-    def part(self, lines: str) -> Part:
+    def part(self, lines: str) -> RootGraph:
         """Lines `name = head operands [waits names]`; the last is the root. `p` is a value that both parts share."""
         if not self.heads:
             self.add("p")
@@ -52,25 +52,25 @@ class Toy:
             )
             if head.startswith("o"):
                 occurrences.append(number)
-        return Part(number, occurrences)
+        return RootGraph(number, occurrences)
 
 
 def matched(one: str, other: str, budget: int = BUDGET) -> tuple[Matching, int]:
     """What came of it, and the values that were looked at."""
     toy = Toy()
     left, right = toy.part(one), toy.part(other)
-    spare = Budget(budget)
+    spare = VisitBudget(budget)
     found = match(toy, left, right, spare)
     if found.pairs is not None:
         assert holds(toy, left, right, found.pairs)
     return found, budget - spare.left
 
 
-def holds(toy: Toy, one: Part, other: Part, pairs: dict[int, int]) -> bool:
+def holds(toy: Toy, one: RootGraph, other: RootGraph, pairs: dict[int, int]) -> bool:
     """Whether the parts are the same with each occurrence of one in the place of that of the other."""
     numbers: dict[object, int] = {}
 
-    def all_of(part: Part, names: dict[int, int]) -> dict[int, int]:
+    def all_of(part: RootGraph, names: dict[int, int]) -> dict[int, int]:
         found: dict[int, int] = {}
         for number in range(max(part.root, *part.occurrences) + 1):
             operands = [found[o] for o in toy.operands[number]]
@@ -84,7 +84,7 @@ def holds(toy: Toy, one: Part, other: Part, pairs: dict[int, int]) -> bool:
     return left[one.root] == right[other.root] and all(left[a] == right[b] for a, b in pairs.items())
 
 
-def tried(toy: Toy, one: Part, other: Part) -> bool:
+def tried(toy: Toy, one: RootGraph, other: RootGraph) -> bool:
     """Whether any matching holds."""
     if len(one.occurrences) != len(other.occurrences):
         return False
@@ -164,7 +164,7 @@ def test_random_graphs_against_trying_all(seed: int):
     toy = Toy()
     one, other = toy.part(text(edges, count, head, last)), toy.part(text(changed, count, head, last))
     if len(one.occurrences) < 8:
-        assert (match(toy, one, other, Budget()).pairs is not None) == tried(toy, one, other)
+        assert (match(toy, one, other, VisitBudget()).pairs is not None) == tried(toy, one, other)
 
 
 RING = text([(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0)], 6, "+", "r = n p")
@@ -215,7 +215,7 @@ def test_the_budget_ends_the_search():
 def test_colours_say_what_values_are_made_of():
     toy = Toy()
     one, other = toy.part(TWO + "r = - a b"), toy.part(TWO + "r = - a a")
-    found = match(toy, one, other, Budget())
+    found = match(toy, one, other, VisitBudget())
     assert found.one[one.root] == found.other[other.root]
     assert {found.one[o] for o in one.occurrences} == {found.other[o] for o in other.occurrences}
     assert 0 not in found.one and 0 not in found.other
@@ -224,5 +224,5 @@ def test_colours_say_what_values_are_made_of():
 def test_a_part_without_occurrences_hangs_on_none():
     toy = Toy()
     one, other = toy.part("r = n p"), toy.part("a = o p; r = n a")
-    found = match(toy, one, other, Budget())
+    found = match(toy, one, other, VisitBudget())
     assert found.pairs is None and not found.one and set(found.other) == {*other.occurrences, other.root}

@@ -9,10 +9,10 @@ from hlo_opt.analysis.graph.cluster import Cluster, Node, cluster_of, merge_clus
 from hlo_opt.analysis.targets import target
 from hlo_opt.analysis.xla.tiled_cluster import (
     RANGE,
+    ClusterTiles,
     Digit,
     DigitIndex,
-    Indices,
-    Tiles,
+    DigitIndices,
     operand_indices,
     padded,
     root_indices,
@@ -26,7 +26,7 @@ def node(body: str) -> Node:
     return cluster_of(module.entry.root).roots[0]
 
 
-def through(body: str, number: int = 0) -> Indices | None:
+def through(body: str, number: int = 0) -> DigitIndices | None:
     """The indices of an operand of the root, when the root is the kernel's result."""
     root = node(body)
     return operand_indices(root, number, root_indices(root.shape))
@@ -166,7 +166,7 @@ def test_an_input_on_two_paths_counts_once_where_the_tiles_are_the_same():
     assert tiled is not None
     inputs = [n for n, tiled_node in enumerate(tiled.nodes) if tiled_node.node.is_input]
     assert len(inputs) == 2  # by the reduction, and by the difference
-    whole, part = Tiles(tiled, (2, 100)), Tiles(tiled, (2, 64))
+    whole, part = ClusterTiles(tiled, (2, 100)), ClusterTiles(tiled, (2, 64))
     assert sum(n in inputs for n in whole.distinct()) == 0  # besides the first
     assert sum(n in inputs for n in part.distinct()) == 1
 
@@ -174,7 +174,7 @@ def test_an_input_on_two_paths_counts_once_where_the_tiles_are_the_same():
 def test_tiles_of_a_row():
     tiled = tile_cluster(rows())
     assert tiled is not None
-    tiles = Tiles(tiled, (2, 64))
+    tiles = ClusterTiles(tiled, (2, 64))
     assert tiles.blocks == 4 * 2
     assert tiles.largest == 2 * 128  # the reduced row is taken whole, and padded
     assert tiles.is_valid()
@@ -190,11 +190,11 @@ ENTRY e {
 """
     tiled = tile_cluster(cluster_of(hlo_opt.parse(text).entry.root))
     assert tiled is not None
-    assert Tiles(tiled, (1, 2)).is_valid()
-    assert Tiles(tiled, (1, 4)).is_valid()
+    assert ClusterTiles(tiled, (1, 2)).is_valid()
+    assert ClusterTiles(tiled, (1, 4)).is_valid()
     # halves of two rows do not lie together; and whole rows of 6 are padded to 8, which is more than a row
-    assert not Tiles(tiled, (2, 2)).is_valid()
-    assert not Tiles(tiled, (2, 6)).is_valid()
+    assert not ClusterTiles(tiled, (2, 2)).is_valid()
+    assert not ClusterTiles(tiled, (2, 6)).is_valid()
 
 
 def test_what_does_not_tile_has_no_tiles():
@@ -216,7 +216,7 @@ def test_the_search_finds_what_trying_all_tilings_finds():
         sizes: tiled_kernel(cluster, H100, TileSizes(sizes, warps)).us
         for sizes in itertools.product((1, 2, 4, 8), (1, 2, 4, 8, 16, 32, 64, 100))
         for warps in (1, 2)
-        if Tiles(tiled, sizes).is_valid() and (Tiles(tiled, sizes).largest <= 256) == (warps == 1)
+        if ClusterTiles(tiled, sizes).is_valid() and (ClusterTiles(tiled, sizes).largest <= 256) == (warps == 1)
     }
     best, estimate = best_tiling(cluster, H100)
     assert best is not None

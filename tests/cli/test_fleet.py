@@ -103,7 +103,7 @@ def test_a_process_that_dies_is_told(folder, monkeypatch, capfd) -> None:
     def died(self) -> None:
         raise EvaluationError("a process died", code="HLO342")
 
-    monkeypatch.setattr(fleet.Work, "result", died)
+    monkeypatch.setattr(fleet.StartedCall, "result", died)
     assert run(["fuse", folder, "-j", "1"]) == 2
     assert "HLO342" in capfd.readouterr().err
 

@@ -17,7 +17,7 @@ from hlo_opt.ir import Computation, Shape, edit
 from hlo_opt.plans import Plan, Region, plan
 from hlo_opt.plans.region import array_roots, inlined
 from hlo_opt.plans.sketch import candidate_of
-from hlo_opt.runtime.host.library import Form, HostLibrary, has_compiler
+from hlo_opt.runtime.host.library import HostLibrary, KernelForm, has_compiler
 from hlo_opt.runtime.numpy import Reference, empty_memory, from_memory, to_memory
 from hlo_opt.text import parse
 from tests.small_modules import H100
@@ -75,7 +75,7 @@ def _meant(text: str, seed: int, whole: bool) -> tuple[list[Array], list[Array]]
 class Tool:
     """What tests of kernels need. Kernels run in one of their forms."""
 
-    form: Form = "plain"
+    form: KernelForm = "plain"
     region: Callable[[str], Region] = region_of_text
     target: DeviceTarget = H100
 

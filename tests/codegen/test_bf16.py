@@ -12,7 +12,7 @@ import pytest
 import hlo_opt
 from hlo_opt.codegen.options import compile_options
 from hlo_opt.runtime.executable import compile
-from hlo_opt.runtime.host.library import Form, has_compiler
+from hlo_opt.runtime.host.library import KernelForm, has_compiler
 from hlo_opt.runtime.schedule import build_schedule
 
 MEANINGS = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}
@@ -37,7 +37,7 @@ def numbers() -> tuple[Any, Any]:
 @pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
 @pytest.mark.parametrize("opcode", MEANINGS)
 @pytest.mark.parametrize("form", ["plain", "lanes"])
-def test_they_are_those_of_f32_rounded(opcode: str, form: Form) -> None:
+def test_they_are_those_of_f32_rounded(opcode: str, form: KernelForm) -> None:
     x, y = numbers()
     (got,) = compile(hlo_opt.parse(text_of(opcode, len(x))), "host", form=form)(x, y)
     with np.errstate(all="ignore"):

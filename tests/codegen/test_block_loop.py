@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hlo_opt.codegen.emit import emit_kernel
-from hlo_opt.codegen.tree import Array, Barrier, Walk, walk
+from hlo_opt.codegen.tree import Barrier, DeclaredArray, StrideLoop, walk
 from hlo_opt.plans import Plan
 from hlo_opt.plans.block_loop import InBlock
 from tests.loops import COUPLED, loop
@@ -98,7 +98,7 @@ def test_the_state_lies_in_shared_memory(name: str) -> None:
     assert isinstance(plan, Plan)
     part, statements = plan.segments[0].part, list(walk(emit_kernel(plan).tree.body))
     assert isinstance(part, InBlock)
-    arrays = [s for s in statements if isinstance(s, Array)]
+    arrays = [s for s in statements if isinstance(s, DeclaredArray)]
     meets = sum(cell.team.meets for cell in part.cells)
     assert len(arrays) == len(part.state) + len(part.arrays) + meets and all(a.shared for a in arrays)
     barriers = sum(isinstance(s, Barrier) for s in statements)
@@ -138,6 +138,6 @@ def test_more_elements_than_an_int_counts() -> None:
     given = ["e = f32[] constant(3)", f"g2 = {whole} broadcast(e), dimensions={{}}"]
     plan = planned(loop(["f32[64]", whole], lines, ["y", "d"], given=given))
     assert isinstance(plan, Plan)
-    walks = [s for s in walk(emit_kernel(plan).tree.body) if isinstance(s, Walk)]
+    walks = [s for s in walk(emit_kernel(plan).tree.body) if isinstance(s, StrideLoop)]
     assert {w.kind for w in walks if w.end == 1 << 32} == {"long long"}
     assert {w.kind for w in walks if w.end == 64} == {"int"}

@@ -11,7 +11,7 @@ import pytest
 import hlo_opt
 from hlo_opt.ir import ELEMENT_TYPES
 from hlo_opt.plans import kinds
-from hlo_opt.runtime.host.library import Form, has_compiler
+from hlo_opt.runtime.host.library import KernelForm, has_compiler
 from hlo_opt.runtime.schedule import build_schedule
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
@@ -56,7 +56,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("form", ["plain", "lanes"])
 @pytest.mark.parametrize("name", CASES)
-def test_what_the_op_table_says(name: str, form: Form) -> None:
+def test_what_the_op_table_says(name: str, form: KernelForm) -> None:
     module = hlo_opt.parse(CASES[name])
     assert "block-scatter" in {kernel.kind for kernel in build_schedule(module).kernels}
     draw = np.random.default_rng(5)

@@ -18,7 +18,7 @@ from hlo_opt.ir import Module
 from hlo_opt.plans import matmul, matrix_vector, products
 from hlo_opt.plans.kinds import KINDS
 from hlo_opt.runtime.executable import compile
-from hlo_opt.runtime.host.library import Form, HostLibrary, has_compiler
+from hlo_opt.runtime.host.library import HostLibrary, KernelForm, has_compiler
 from hlo_opt.runtime.numpy import from_memory, to_memory
 from hlo_opt.runtime.schedule import build_schedule
 from tests.codegen.conftest import Tool, empty, whole_numbers
@@ -32,7 +32,7 @@ from tests.codegen.test_tiled_transpose import transpose as tiles
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 
-FORMS: tuple[Form, Form] = ("plain", "lanes")
+FORMS: tuple[KernelForm, KernelForm] = ("plain", "lanes")
 FOLDER = Path(__file__).resolve().parents[2] / "testdata" / "kernels"
 
 

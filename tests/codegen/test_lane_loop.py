@@ -11,7 +11,7 @@ import hlo_opt
 from hlo_opt.diag import Reason
 from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.runtime.executable import compile
-from hlo_opt.runtime.host.library import Form, has_compiler
+from hlo_opt.runtime.host.library import KernelForm, has_compiler
 from tests.host_text import run_on_host
 from tests.loops import HALVED, LANES, loop
 from tests.plans.test_lane_loop import planned
@@ -85,7 +85,7 @@ ROWS = (*HALVED, "o = s32[] constant(0)", "u = f32[1,64] reshape(y)")
 
 @pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 @pytest.mark.parametrize("form", ["plain", "lanes"])
-def test_a_counter_that_wraps_leaves_rows_as_they_were(form: Form) -> None:
+def test_a_counter_that_wraps_leaves_rows_as_they_were(form: KernelForm) -> None:
     lines = [*ROWS, "few = u8[] constant(1)", "n = u8[] add(x3, few)", "no = u8[] constant(0)"]
     lines.append("d = f32[300,64] dynamic-update-slice(x2, u, x3, no)")
     text = loop(["f32[64]", "f32[300,64]", "u8[]"], lines, ["y", "d", "n"], rounds=300, given=["g3 = u8[] constant(0)"])
@@ -99,7 +99,7 @@ def test_a_counter_that_wraps_leaves_rows_as_they_were(form: Form) -> None:
 @pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 @pytest.mark.parametrize("form", ["plain", "lanes"])
 @pytest.mark.parametrize("place", ["x0", "n0", "o"])
-def test_rows_that_no_round_writes_stay_as_they_were(form: Form, place: str) -> None:
+def test_rows_that_no_round_writes_stay_as_they_were(form: KernelForm, place: str) -> None:
     text = loop(["f32[64]", "f32[9,64]"], [*ROWS, f"d = f32[9,64] dynamic-update-slice(x2, u, {place}, o)"], ["y", "d"])
     module = hlo_opt.parse(text)
     fused, _ = hlo_opt.fuse(module)
@@ -261,7 +261,7 @@ ENTRY e {
 
 @pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 @pytest.mark.parametrize("form", ["plain", "lanes"])
-def test_a_lane_folds_several_arrays_at_once(form: Form) -> None:
+def test_a_lane_folds_several_arrays_at_once(form: KernelForm) -> None:
     """The greatest of a few numbers and its place, as `argmax` has it."""
     module = hlo_opt.parse(GREATEST)
     fused, _ = hlo_opt.fuse(module)

@@ -11,7 +11,7 @@ import pytest
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.lanes import lanes_unit, may_spread
 from hlo_opt.codegen.statements import BLOCK, THREAD
-from hlo_opt.codegen.tree import Array, Assign, Do, Leave, Let, Neighbours, Segment, Statement
+from hlo_opt.codegen.tree import Assign, BlockRange, DeclaredArray, Do, Leave, Let, Neighbours, Statement
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.ir.index_map import Condition, Variable, add, modulo, multiply
 from hlo_opt.ops.code import Code, Name, address, call, cell, code
@@ -39,13 +39,15 @@ def run(made: Kernel) -> np.ndarray[Any, Any]:
     return out
 
 
-def part(name: str, first: int, last: int, count: int, offset: int, template: str, *, leaves: bool = True) -> Segment:
+def part(
+    name: str, first: int, last: int, count: int, offset: int, template: str, *, leaves: bool = True
+) -> BlockRange:
     """Some blocks' threads compute an element each; those beyond the last one leave."""
     i = Name(name)
     here = Let("int", i, code("{} * 64 + {} - {}", BLOCK, THREAD, first * 64))
     at = code("{} + {}", i, offset)
     leave = [Leave(code("{} >= {}", i, count))] * leaves
-    return Segment(first, last, [here, *leave, Assign(cell(OUT, at), code(template, cell(IN, at)))])
+    return BlockRange(first, last, [here, *leave, Assign(cell(OUT, at), code(template, cell(IN, at)))])
 
 
 @needs_compiler
@@ -92,7 +94,7 @@ def vectors(*, digits: int = 0, inner: str = "") -> tuple[list[Statement], Neigh
     def at(name: str) -> Let:
         return Let("int", Name(name), code("{} * {} + {}", thread, SIZE, NUMBER), is_index=True, expression=place)
 
-    group = Neighbours(SIZE, NUMBER, [Array("float", READ, SIZE)])
+    group = Neighbours(SIZE, NUMBER, [DeclaredArray("float", READ, SIZE)])
     group.reading += [at("linear"), Assign(cell(READ, NUMBER), cell(IN, Name("linear")))]
     row = Name("row")
     known = Variable(place.low, place.high, AT.text)
@@ -135,7 +137,9 @@ def let(name: str, value: str) -> Let:
     [
         pytest.param(changed(lambda b, g: b.append(Do(code("f()")))), id="something behind"),
         pytest.param(changed(lambda b, g: b.insert(2, Do(code("f()")))), id="something in front"),
-        pytest.param(changed(lambda b, g: g.bits.append(Array("unsigned", Name("bits"), 1))), id="bytes are filled"),
+        pytest.param(
+            changed(lambda b, g: g.bits.append(DeclaredArray("unsigned", Name("bits"), 1))), id="bytes are filled"
+        ),
     ],
 )
 def test_what_is_not_spread(body: list[Statement]) -> None:

@@ -14,7 +14,7 @@ from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.tree import Assign, Barrier, Block, For, Let, Statement
 from hlo_opt.ir.index_map import Condition, Expression, Variable, divide, modulo
 from hlo_opt.ops.code import NOTHING, Code, Name, cell, code, of
-from hlo_opt.runtime.host.library import Form, HostLibrary, has_compiler
+from hlo_opt.runtime.host.library import HostLibrary, KernelForm, has_compiler
 from tests.codegen.test_lanes_blocks import THREADS, TOTAL_OF, index, kernel, mine, run, shuffled
 
 OUT, IN, ELEMENT, WAY, OTHER = Name("out0"), Name("in0"), Name("element"), Name("way"), Name("other")
@@ -65,7 +65,7 @@ FORMS = [(2, 5, None), (4, 1, None), (4, 16, None), (8, 3, None), (16, 2, None),
 
 
 @pytest.fixture(scope="module")
-def libraries() -> dict[Form, HostLibrary]:
+def libraries() -> dict[KernelForm, HostLibrary]:
     made = [kernel(f"few_{w}_{n}_{r or 0}", team(w, n, r)) for w, n, r in FORMS]
     return {"lanes": HostLibrary(made), "plain": HostLibrary(made, form="plain")}
 
@@ -73,7 +73,7 @@ def libraries() -> dict[Form, HostLibrary]:
 @pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 @pytest.mark.parametrize(("ways", "elements", "reader"), FORMS)
 def test_results_are_those_of_all_threads(
-    ways: int, elements: int, reader: int | None, libraries: dict[Form, HostLibrary]
+    ways: int, elements: int, reader: int | None, libraries: dict[KernelForm, HostLibrary]
 ) -> None:
     made = kernel(f"few_{ways}_{elements}_{reader or 0}", team(ways, elements, reader))
     np.testing.assert_array_equal(run(libraries["lanes"], made), run(libraries["plain"], made))

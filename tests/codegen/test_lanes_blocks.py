@@ -13,25 +13,25 @@ from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.lanes import as_loops, has_lanes, lanes_unit
 from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.tree import (
-    Array,
     Assign,
     Barrier,
     Block,
+    BlockRange,
     Break,
+    DeclaredArray,
     Fence,
     For,
     Leave,
     Let,
     Neighbours,
-    Segment,
     Statement,
-    Walk,
+    StrideLoop,
 )
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, divide, modulo, multiply
 from hlo_opt.ops.code import NOTHING, Code, FirstRound, Name, Shuffle, cell, code, of
 from hlo_opt.plans.plan import Launch
-from hlo_opt.runtime.host.library import Form, HostLibrary, has_compiler
+from hlo_opt.runtime.host.library import HostLibrary, KernelForm, has_compiler
 from tests.codegen.test_sort import CHAIN, TOTAL, sort, top
 from tests.written_kernels import OnlySteps, of_tree
 
@@ -63,8 +63,8 @@ def kernel(symbol: str, body: Sequence[Statement], block: int = 64, size: int = 
     return of_tree(symbol, body, Launch(size // block, block), [shape], [shape])
 
 
-def mine(size: int = 64) -> Array:
-    return Array("float", BOX, size, shared=True)
+def mine(size: int = 64) -> DeclaredArray:
+    return DeclaredArray("float", BOX, size, shared=True)
 
 
 def folding() -> For:
@@ -103,7 +103,7 @@ def tree(size: int, last: int) -> list[Statement]:
 def along() -> list[Statement]:
     """All threads walk the same rows, each its own column."""
     row, x = Name("row"), Name("x")
-    walk = Walk("int", row, constant(1), 4, 2)
+    walk = StrideLoop("int", row, constant(1), 4, 2)
     first = Code((FirstRound(row, 2),))
     walk.body += [
         Let("float", x, cell(IN, code("{} * 64 + {}", row, THREAD))),
@@ -127,7 +127,7 @@ def fold() -> list[Statement]:
         here(),
         Let("float", TOTAL_OF, cell(IN, AT), constant=False),
         folding(),
-        Array("float", partial, 2, shared=True),
+        DeclaredArray("float", partial, 2, shared=True),
         Block(code("{} % 32 == 0", THREAD), [store]),
         Barrier(),
         put(code("{} - {}", cell(partial, 0), cell(partial, 1))),
@@ -137,7 +137,7 @@ def fold() -> list[Statement]:
 def walked(start: Expression, stride: int, end: int, counter: Name | None = None) -> list[Statement]:
     """Each thread sums every `stride`th element of its block's first ones, and shows the sum of another."""
     column, x, shown, lane = Name("column"), Name("x"), Name("shown"), Name("lane")
-    walk = Walk("int", column, Variable(start.low, start.high, "lane"), end, stride, counter)
+    walk = StrideLoop("int", column, Variable(start.low, start.high, "lane"), end, stride, counter)
     walk.body += [
         Let("float", x, cell(IN, code("{} * 64 + {}", BLOCK, column))),
         Assign(of(TOTAL_OF), code("{} + {} * (float)({} + 1)", TOTAL_OF, x, column)),
@@ -158,7 +158,7 @@ def vectors(size: int = 4, end: int = 11, counter: Name | None = None) -> list[S
     start = Variable(0, 31, "lane")
     at = add(multiply(Variable(0, end - 1, "vector"), size), Variable(0, size - 1, "s0"))
     place = [index(name, f"{{}} * {size} + {{}}", vector, number, of=at) for name in ("place", "place_2")]
-    group = Neighbours(size, number, [Array("float", read, size)])
+    group = Neighbours(size, number, [DeclaredArray("float", read, size)])
     group.reading += [place[0], Assign(cell(read, number), cell(IN, place[0].name))]
     group.making += [
         place[1],
@@ -170,7 +170,7 @@ def vectors(size: int = 4, end: int = 11, counter: Name | None = None) -> list[S
         here(),
         index("lane", "{} % 32", THREAD, of=modulo(THREADS, 32)),
         Let("float", TOTAL_OF, code("0.0f"), constant=False),
-        Walk("int", vector, start, end, 32, counter, [group]),
+        StrideLoop("int", vector, start, end, 32, counter, [group]),
         folding(),
         Block(code("{} % 32 == 0", THREAD), [put(of(TOTAL_OF))]),
     ]
@@ -179,7 +179,7 @@ def vectors(size: int = 4, end: int = 11, counter: Name | None = None) -> list[S
 def first_rounds() -> list[Statement]:
     """The first round assigns, the others add."""
     column, x = Name("column"), Name("x")
-    walk = Walk("int", column, THREADS, 150, 64)
+    walk = StrideLoop("int", column, THREADS, 150, 64)
     first = Code((FirstRound(column, 64),))
     walk.body += [
         Let("float", x, cell(IN, column)),
@@ -210,11 +210,15 @@ def leaving(*says: Condition) -> list[Statement]:
 def segments() -> list[Statement]:
     """Threads leave in one of two segments, and meet in both."""
 
-    def part(name: str, first: int, last: int, leave: list[Statement]) -> Segment:
+    def part(name: str, first: int, last: int, leave: list[Statement]) -> BlockRange:
         box = Name(f"box_{name}")
         at = index(name, "{} * 64 + {}", BLOCK, THREAD, of=add(multiply(BLOCKS, 64), THREADS))
-        meeting = [Array("float", box, 64, shared=True), Assign(cell(box, THREAD), cell(IN, at.name)), Barrier()]
-        return Segment(first, last, [at, *meeting, *leave, put(cell(box, code("63 - {}", THREAD)), at.name)])
+        meeting = [
+            DeclaredArray("float", box, 64, shared=True),
+            Assign(cell(box, THREAD), cell(IN, at.name)),
+            Barrier(),
+        ]
+        return BlockRange(first, last, [at, *meeting, *leave, put(cell(box, code("63 - {}", THREAD)), at.name)])
 
     return [part("j", 0, 2, [Leave(code("{} % 3 == 1", THREAD))]), part("k", 2, 4, [])]
 
@@ -229,7 +233,7 @@ def banks() -> list[Statement]:
     held = cell(kept, k)
     return [
         here(),
-        Array("float", kept, 3),
+        DeclaredArray("float", kept, 3),
         mine(),
         times([Assign(held, code("{} * {}", cell(IN, AT), k))]),
         Assign(cell(BOX, THREAD), cell(kept, 2)),
@@ -280,14 +284,14 @@ def run(library: HostLibrary, made: Kernel) -> np.ndarray[Any, Any]:
 
 
 @pytest.fixture(scope="module")
-def libraries() -> dict[Form, HostLibrary]:
+def libraries() -> dict[KernelForm, HostLibrary]:
     made = list(KERNELS.values())
     return {"lanes": HostLibrary(made), "plain": HostLibrary(made, form="plain")}
 
 
 @pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 @pytest.mark.parametrize("name", list(BODIES))
-def test_loops_give_what_fibres_give(name: str, libraries: dict[Form, HostLibrary]) -> None:
+def test_loops_give_what_fibres_give(name: str, libraries: dict[KernelForm, HostLibrary]) -> None:
     made = KERNELS[name]
     assert as_loops(made) is not None
     np.testing.assert_array_equal(run(libraries["lanes"], made), run(libraries["plain"], made))
@@ -320,7 +324,7 @@ READ = Let("float", X, cell(IN, 0), constant=False)
             id="two shuffles"),
         pytest.param([READ, put(shuffled("sync", X, 0), of(0))], id="a shuffle that is no declaration"),
         pytest.param([Let("float", Name("y"), shuffled("sync", X, 0))], id="a register that nobody declares"),
-        pytest.param([Walk("int", K, THREADS, 99, 64, body=[Barrier()])], id="a meeting in a walk"),
+        pytest.param([StrideLoop("int", K, THREADS, 99, 64, body=[Barrier()])], id="a meeting in a walk"),
         pytest.param([forever([Barrier(), Break(code("{} == 0", THREAD))])], id="a loop without a counter"),
     ],
 )  # fmt: skip
@@ -376,7 +380,7 @@ def test_what_the_threads_of_a_row_fold_is_theirs_to_its_end() -> None:
 def test_the_first_round_is_the_same_for_all_threads() -> None:
     text = text_of("first_rounds")
     assert "hlo_base0 == 0 ?" in text and "column < 64" not in text
-    walk = Walk(
+    walk = StrideLoop(
         "int", Name("column"), Variable(0, 99, "lane"), 150, 64, body=[put(Code((FirstRound(Name("column"), 64),)))]
     )
     far = add(THREADS, divide(THREADS, 2))  # some start beyond the first thread's second element

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hlo_opt.codegen.lanes_cuts import FUNCTION, MANY, PART, WEIGHT, parts_by_weight, parts_of, reads_apart
-from hlo_opt.codegen.tree import Array, Let, Statement
+from hlo_opt.codegen.tree import DeclaredArray, Let, Statement
 from hlo_opt.ops.code import Name, call, code
 
 
@@ -31,7 +31,7 @@ def test_few_or_wide_statements_stay() -> None:
 
 
 def test_arrays_of_a_lane_stay_in_one_part() -> None:
-    assert len(parts_of([Array("float", Name("own"), 4), *chain(100)])) == 1
+    assert len(parts_of([DeclaredArray("float", Name("own"), 4), *chain(100)])) == 1
 
 
 def test_a_cut_is_where_few_values_are_handed_on() -> None:
@@ -51,7 +51,7 @@ def test_functions_weigh() -> None:
     parts = parts_by_weight(items)
     assert [s for part in parts for s in part] == items and len(parts) == round((12 + 8 * FUNCTION) / WEIGHT) > 1
     assert len(parts_by_weight(chain(12))) == 1
-    assert len(parts_by_weight([Array("float", Name("own"), 4), *items])) == 1
+    assert len(parts_by_weight([DeclaredArray("float", Name("own"), 4), *items])) == 1
 
 
 def test_a_chain_that_is_done_once_is_cut_like_a_round() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from hlo_opt.codegen.cuda import statement_lines
 from hlo_opt.codegen.lanes_text import ThreadText, digits_in, index_names, inlined, places_of, variables_in
-from hlo_opt.codegen.tree import Array, Assign, Block, Do, Let, Neighbours, Walk
+from hlo_opt.codegen.tree import Assign, Block, DeclaredArray, Do, Let, Neighbours, StrideLoop
 from hlo_opt.ir.index_map import Expression, Variable, add, divide, modulo, multiply
-from hlo_opt.ops.code import Code, FirstRound, Name, Part, Shuffle, address, call, cell, code, of
+from hlo_opt.ops.code import Code, FirstRound, Name, PackedElement, Shuffle, address, call, cell, code, of
 
 IN, OUT, READ, MADE, ROW = Name("in0"), Name("out0"), Name("read0"), Name("made0"), Name("row")
 THREAD, NUMBER, X = Name("thread"), Name("s0"), Name("x0")
@@ -21,7 +21,9 @@ def place(name: str = "linear", expression: Expression | None = PLACE) -> Let:
 
 
 def group() -> Neighbours:
-    made = Neighbours(4, NUMBER, [Array("float", READ, 4), Array("float", MADE, 4)], guard=code("{} < 3", ROW))
+    made = Neighbours(
+        4, NUMBER, [DeclaredArray("float", READ, 4), DeclaredArray("float", MADE, 4)], guard=code("{} < 3", ROW)
+    )
     made.reading += [place(), Assign(cell(READ, NUMBER), cell(IN, Name("linear")))]
     made.making += [
         place("linear_2"),
@@ -78,7 +80,7 @@ out0[linear_3] = made0;
 def test_bytes_are_filled_behind_the_elements() -> None:
     """What shares bytes is gathered for all neighbours and stored once, under the condition of what is written."""
     made = group()
-    made.bits.append(Array("unsigned int", Name("bits"), 1))
+    made.bits.append(DeclaredArray("unsigned int", Name("bits"), 1))
     made.filling.append(Do(call("hlo_fill<4>", OUT, Name("bits"))))
     lines = list(ThreadText().lines([made]))
     assert lines[0] == "unsigned int bits[1];"
@@ -90,7 +92,7 @@ def test_bytes_are_filled_behind_the_elements() -> None:
 
 
 def test_elements_that_share_bytes_are_read_by_their_position() -> None:
-    near = Code((Part(4, IN, of(Name("linear")), code("{} * 4", THREAD), of(NUMBER)),))
+    near = Code((PackedElement(4, IN, of(Name("linear")), code("{} * 4", THREAD), of(NUMBER)),))
     assert ThreadText().text(near) == "hlo_get<4>(in0, linear)"
 
 
@@ -151,7 +153,9 @@ def test_threads_that_do_not_meet_read_no_registers_of_each_other() -> None:
 
 @pytest.mark.parametrize("end", [64, 70])
 def test_a_walk_of_one_thread(end: int) -> None:
-    walk = Walk("int", ROW, Variable(0, 31, "lane"), end, 32, None, [Do(code("f({})", Code((FirstRound(ROW, 32),))))])
+    walk = StrideLoop(
+        "int", ROW, Variable(0, 31, "lane"), end, 32, None, [Do(code("f({})", Code((FirstRound(ROW, 32),))))]
+    )
     lines = [f"for (int row = lane; row < {end}; row += 32) {{", "f(row < 32);", "}"]
     assert list(ThreadText().lines([walk])) == lines
     walk.counter = Name("round")

@@ -10,7 +10,7 @@ from hlo_opt.codegen.emit import emit_kernel
 from hlo_opt.codegen.lanes import as_loops
 from hlo_opt.codegen.lanes_walks import walk_lines
 from hlo_opt.codegen.statements import THREAD
-from hlo_opt.codegen.tree import Assign, Let, Walk, walk
+from hlo_opt.codegen.tree import Assign, Let, StrideLoop, walk
 from hlo_opt.ir.index_map import Variable
 from hlo_opt.ops.code import Name, cell, code
 from hlo_opt.plans import Plan
@@ -81,11 +81,11 @@ def test_a_row_is_cut_where_a_condition_changes() -> None:
 PLACE, AT = Variable(0, 63, "place"), Name("place")
 
 
-def element(*names: str, start: Variable | None = None, end: int = 64, stride: int = 32) -> Walk:
+def element(*names: str, start: Variable | None = None, end: int = 64, stride: int = 32) -> StrideLoop:
     """A walk that reads `names` and writes an array."""
     value = code(" + ".join(["{}"] * len(names)), *map(Name, names))
     body = [Let("float", Name("x"), cell(Name("given"), AT)), Assign(cell(Name("made"), AT), value)]
-    return Walk("int", AT, start or Variable(0, stride - 1, THREAD.text), end, stride, body=body)
+    return StrideLoop("int", AT, start or Variable(0, stride - 1, THREAD.text), end, stride, body=body)
 
 
 def test_what_is_a_walk_over_elements() -> None:
@@ -102,5 +102,5 @@ def test_nothing_is_left_of_the_threads(name: str) -> None:
     assert isinstance(plan, Plan)
     kernel = emit_kernel(plan)
     text = as_loops(kernel)
-    walks = [s for s in walk(kernel.tree.body) if isinstance(s, Walk)]
+    walks = [s for s in walk(kernel.tree.body) if isinstance(s, StrideLoop)]
     assert text is not None and walks and "hlo_thread" not in text

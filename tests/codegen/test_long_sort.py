@@ -18,7 +18,7 @@ from hlo_opt.plans.plan import Plan
 from hlo_opt.runtime.host.library import HostLibrary
 from hlo_opt.runtime.numpy import from_memory, held_dtype, to_memory
 from hlo_opt.runtime.schedule import build_schedule
-from hlo_opt.runtime.schedule.ops import Call, Launch
+from hlo_opt.runtime.schedule.ops import CallOp, LaunchOp
 from tests.codegen.test_sort import sort, top
 from tests.small_modules import H100
 from tests.written_kernels import OnlySteps
@@ -83,9 +83,9 @@ def test_backends_take_it_where_no_library_knows_the_comparator(planner: Any, tm
     module = hlo_opt.parse(CASES["lines"])
     assert call_of(module.entry.root) is None
     schedule = build_schedule(module)
-    (launch,) = [op for _, op in schedule.ops() if isinstance(op, Launch)]
+    (launch,) = [op for _, op in schedule.ops() if isinstance(op, LaunchOp)]
     assert launch.kernel.kind == "long-sort" and len(launch.outputs) == 4
-    assert not any(isinstance(op, Call) for _, op in schedule.ops())
+    assert not any(isinstance(op, CallOp) for _, op in schedule.ops())
     inputs = [np.random.default_rng(1).integers(0, 9, (3, 5000)).astype(t) for t in ("int32", "float32", "uint16")]
     executable = hlo_opt.compile(module, "host")
     for got, want in zip(executable(*inputs), hlo_opt.evaluate(module, inputs), strict=True):

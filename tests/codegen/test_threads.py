@@ -13,6 +13,7 @@ from hlo_opt.codegen.tree import (
     Assign,
     Barrier,
     Block,
+    BlockRange,
     Do,
     Fence,
     For,
@@ -21,9 +22,8 @@ from hlo_opt.codegen.tree import (
     Let,
     Neighbours,
     Network,
-    Segment,
     Statement,
-    Walk,
+    StrideLoop,
 )
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.ir.index_map import Variable
@@ -50,11 +50,11 @@ def within(statement: Statement) -> list[list[Statement]]:
         [Block(of(X), inside)],
         [Block(of(X), [], inside)],
         [For("int", K, of(0), code("{} < 3", K), code("++{}", K), "", inside)],
-        [Walk("int", K, Variable(0, 63, "threadIdx.x"), 99, 64, None, inside)],
-        [Segment(0, 1, inside)],
+        [StrideLoop("int", K, Variable(0, 63, "threadIdx.x"), 99, 64, None, inside)],
+        [BlockRange(0, 1, inside)],
         [Neighbours(4, K, making=inside)],
         [Neighbours(4, K, filling=inside)],
-        [Segment(0, 1, [Block(NOTHING, [For("int", None, NOTHING, NOTHING, NOTHING, "", inside)])])],
+        [BlockRange(0, 1, [Block(NOTHING, [For("int", None, NOTHING, NOTHING, NOTHING, "", inside)])])],
     ]
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from hlo_opt.codegen.cuda import helpers, kernel_text, statement_lines, table_text
-from hlo_opt.codegen.kernel import Pointer, Tree, kept_bytes
+from hlo_opt.codegen.kernel import KernelTree, Pointer, kept_bytes
 from hlo_opt.codegen.tree import (
     Aligned,
-    Array,
     Assign,
+    AtomicChange,
     Barrier,
     Block,
+    BlockRange,
     Break,
-    Chain,
-    Change,
     ClusterBarrier,
+    ConstantTable,
+    DeclaredArray,
     Do,
     Fence,
     For,
@@ -27,10 +28,9 @@ from hlo_opt.codegen.tree import (
     Network,
     Note,
     Peeled,
-    Segment,
     Statement,
-    Table,
-    Walk,
+    StrideLoop,
+    ThreadChain,
     codes_of,
     functions_in,
     kinds_in,
@@ -53,9 +53,9 @@ EVERY: list[tuple[Statement, list[str]]] = [
     (Let("float", A, code("1.0f")), ["const float a = 1.0f;"]),
     (Let("float", A, code("1.0f"), constant=False), ["float a = 1.0f;"]),
     (Assign(cell(A, K), of(B)), ["a[k] = b;"]),
-    (Array("float", A, 3), ["float a[3];"]),
-    (Array("float", A, 3, shared=True), ["__shared__ float a[3];"]),
-    (Array("float", A, 3, shared=True, alignment=16), ["__shared__ __align__(16) float a[3];"]),
+    (DeclaredArray("float", A, 3), ["float a[3];"]),
+    (DeclaredArray("float", A, 3, shared=True), ["__shared__ float a[3];"]),
+    (DeclaredArray("float", A, 3, shared=True, alignment=16), ["__shared__ __align__(16) float a[3];"]),
     (do("f"), ["f();"]),
     (Barrier(), ["__syncthreads();"]),
     (Barrier(warp=True), ["__syncwarp();"]),
@@ -72,17 +72,17 @@ EVERY: list[tuple[Statement, list[str]]] = [
     (For("int", K, of(0), code("{} < 3", K), code("++{}", K), "unroll", [do("f")]),
         ["#pragma unroll", "for (int k = 0; k < 3; ++k) {", "  f();", "}"]),
     (For("int", None, code(""), code(""), code(""), body=[do("f")]), ["for (;;) {", "  f();", "}"]),
-    (Segment(2, 5, [do("f")]), ["if (blockIdx.x >= 2u && blockIdx.x < 5u) {", "  f();", "}"]),
-    (Walk("int", K, Variable(0, 31, "lane"), 99, 32, None, [do("f")]),
+    (BlockRange(2, 5, [do("f")]), ["if (blockIdx.x >= 2u && blockIdx.x < 5u) {", "  f();", "}"]),
+    (StrideLoop("int", K, Variable(0, 31, "lane"), 99, 32, None, [do("f")]),
         ["for (int k = lane; k < 99; k += 32) {", "  f();", "}"]),
-    (Walk("int", K, Variable(0, 31, "lane"), 32, 32, None, [do("f")]),
+    (StrideLoop("int", K, Variable(0, 31, "lane"), 32, 32, None, [do("f")]),
         ["{", "  const int k = lane;", "  f();", "}"]),
-    (Walk("int", K, Variable(0, 31, "lane"), 9, 32, None, [do("f")]),
+    (StrideLoop("int", K, Variable(0, 31, "lane"), 9, 32, None, [do("f")]),
         ["{", "  const int k = lane;", "  if (k < 9) {", "    f();", "  }", "}"]),
     (Network([do("f")], None), ["f();"]),  # type: ignore[arg-type]  # no merge is printed
-    (Chain([do("f")], walking=[do("g")]), ["f();"]),
+    (ThreadChain([do("f")], walking=[do("g")]), ["f();"]),
     (Peeled([do("f")], walking=[do("g")]), ["f();"]),
-    (Change([do("f")], walking=[do("g")]), ["f();"]),
+    (AtomicChange([do("f")], walking=[do("g")]), ["f();"]),
     (Neighbours(2, K, making=[do("f")]), ["#pragma unroll", "for (int k = 0; k < 2; ++k) {", "  f();", "}"]),
 ]  # fmt: skip
 
@@ -97,7 +97,7 @@ def test_what_is_inside_comes_after_what_it_is_in() -> None:
     f, g, h, i = (do(name) for name in "fghi")
     block = Block(of(A), [f], [g])
     loop = For("int", K, of(0), of(1), of(2), body=[block, h])
-    segment = Segment(0, 1, [loop, i])
+    segment = BlockRange(0, 1, [loop, i])
     assert list(map(id, walk([segment, f]))) == list(map(id, [segment, loop, block, f, g, h, i, f]))
     vector = Neighbours(4, K, reading=[f], making=[g], writing=[h], filling=[i])
     assert list(map(id, walk([vector]))) == list(map(id, [vector, f, g, h, i]))
@@ -107,19 +107,19 @@ def test_what_is_inside_comes_after_what_it_is_in() -> None:
 def test_a_single_processor_changes_elements_one_by_one() -> None:
     """Also inside other statements, and of what it does instead."""
     f, g, h = (do(name) for name in "fgh")
-    vector = Neighbours(4, K, making=[Change([f], walking=[g])])
-    items = [Block(of(A), [Change([f], walking=[vector]), h], [Change([f], walking=[h])])]
+    vector = Neighbours(4, K, making=[AtomicChange([f], walking=[g])])
+    items = [Block(of(A), [AtomicChange([f], walking=[vector]), h], [AtomicChange([f], walking=[h])])]
     (block,) = walked_changes(items)
     assert list(statement_lines([block], "")) == list(
         statement_lines([Block(of(A), [Neighbours(4, K, making=[g]), h], [h])], "")
     )
-    assert items[0].body[0].walking == [vector] and isinstance(vector.making[0], Change)
+    assert items[0].body[0].walking == [vector] and isinstance(vector.making[0], AtomicChange)
 
 
 def test_what_statements_mention() -> None:
     body: list[Any] = [
         Let("hlo_half", A, code("sinf({})", cell(B, K))),
-        Walk("int", K, Variable(0, 31, "lane"), 99, 32, None, [Leave(code("{} > 3", Name("deep")))]),
+        StrideLoop("int", K, Variable(0, 31, "lane"), 99, 32, None, [Leave(code("{} > 3", Name("deep")))]),
         Neighbours(4, K, guard=code("{} < 3", Name("guard")), writing=[Assign(of(Name("to")), call("f"))]),
         For("int", K, of(Name("first")), of(Name("test")), of(Name("step"))),
     ]
@@ -130,11 +130,14 @@ def test_what_statements_mention() -> None:
 
 
 def test_a_kernel_brings_its_helpers_and_its_memory() -> None:
-    table, kept = Table("int", Name("table0"), ("1", "2")), Kept("unsigned int", Name("arrived"), 4, volatile=True)
+    table, kept = (
+        ConstantTable("int", Name("table0"), ("1", "2")),
+        Kept("unsigned int", Name("arrived"), 4, volatile=True),
+    )
     assert table_text(table) == "static __device__ const int table0[] = {\n  1, 2};\n"
-    assert table_text(Table("int", Name("t"), ())) == "static __device__ const int t[] = {\n  0};\n"
+    assert table_text(ConstantTable("int", Name("t"), ())) == "static __device__ const int t[] = {\n  0};\n"
     pointers = (Pointer("float", Name("in0"), constant=True), Pointer("float", Name("out0")))
-    tree = Tree(Launch(1, 32), pointers, (table, kept), (Assign(cell(Name("out0"), 0), cell(Name("in0"), 0)),))
+    tree = KernelTree(Launch(1, 32), pointers, (table, kept), (Assign(cell(Name("out0"), 0), cell(Name("in0"), 0)),))
     before, after = kernel_text(tree, "32, 1")
     assert helpers(tree) == "" and before == f'{table_text(table)}extern "C" __global__ void __launch_bounds__(32, 1) '
     assert after == (

@@ -13,7 +13,7 @@ from hlo_opt.evaluate import flatten, input_shapes, module_inputs, unflatten
 from hlo_opt.evaluate.inputs import PLAIN, Style, checked, draw, is_raw, raw_dtype
 from hlo_opt.ir import ELEMENT_TYPES, Shape, array
 from hlo_opt.ir.values import Array
-from hlo_opt.ops.wishes import Form, Wish
+from hlo_opt.ops.wishes import Wish, WishForm
 
 
 def drawn(element_type: str, sizes: tuple[int, ...], wish: Wish, style: Style = PLAIN, seed: int = 0) -> Array:
@@ -54,37 +54,37 @@ def test_whole_numbers_tie_and_sparse_ones_vanish() -> None:
 
 
 def test_indices_are_in_range_until_some_are_asked_to_be_beyond() -> None:
-    wish = Wish(0.0, 9.0, form=Form.INDEX)
+    wish = Wish(0.0, 9.0, form=WishForm.INDEX)
     inside, beyond = drawn("s32", (500,), wish), drawn("s32", (500,), wish, Style(1, beyond=0.125))
     assert set(inside.tolist()) == set(range(10))
     assert (beyond < 0).any() and (beyond > 9).any() and ((beyond >= 0) & (beyond <= 9)).mean() > 0.7
-    assert drawn("u8", (500,), Wish(0.0, 255.0, form=Form.INDEX), Style(1, beyond=0.5)).dtype == np.uint8
+    assert drawn("u8", (500,), Wish(0.0, 255.0, form=WishForm.INDEX), Style(1, beyond=0.5)).dtype == np.uint8
 
 
 def test_a_choice_of_few_takes_every_turn() -> None:
-    wish = Wish(0.0, 3.0, form=Form.INDEX)
+    wish = Wish(0.0, 3.0, form=WishForm.INDEX)
     found = [int(drawn("s32", (), wish, Style(n), seed=5)) for n in range(12)]
     assert set(found[:4]) == {0, 1, 2, 3} and {-1, 4} <= set(found)
 
 
 def test_unique_sorted_and_sized_indices() -> None:
-    unique = drawn("s32", (50,), Wish(0.0, 79.0, form=Form.UNIQUE))
+    unique = drawn("s32", (50,), Wish(0.0, 79.0, form=WishForm.UNIQUE))
     assert len(set(unique.tolist())) == 50 and unique.max() <= 79
-    assert (np.diff(drawn("s32", (50,), Wish(0.0, 20.0, form=Form.SORTED))) >= 0).all()
-    assert {int(drawn("s32", (), Wish(0.0, 5.0, form=Form.SIZE), seed=s)) for s in range(60)} == set(range(6))
+    assert (np.diff(drawn("s32", (50,), Wish(0.0, 20.0, form=WishForm.SORTED))) >= 0).all()
+    assert {int(drawn("s32", (), Wish(0.0, 5.0, form=WishForm.SIZE), seed=s)) for s in range(60)} == set(range(6))
 
 
 def test_bits_are_all_over_a_word() -> None:
     for name in ("u32", "s32", "u64", "s64", "u8"):
-        bits = drawn(name, (4000,), Wish(form=Form.BITS))
+        bits = drawn(name, (4000,), Wish(form=WishForm.BITS))
         ones = np.unpackbits(bits.view(np.uint8)).mean()
         assert 0.48 < ones < 0.52
 
 
 def test_matrices_can_be_factorized_and_solved() -> None:
-    a = drawn("f64", (3, 5, 5), Wish(form=Form.DEFINITE))
+    a = drawn("f64", (3, 5, 5), Wish(form=WishForm.DEFINITE))
     assert np.linalg.eigvalsh(a).min() > 0 and np.allclose(a, np.swapaxes(a, 1, 2))
-    assert np.abs(np.linalg.det(np.tril(drawn("f64", (5, 5), Wish(form=Form.TRIANGULAR))))) > 1
+    assert np.abs(np.linalg.det(np.tril(drawn("f64", (5, 5), Wish(form=WishForm.TRIANGULAR))))) > 1
 
 
 def test_narrow_types_and_single_values_can_be_drawn() -> None:
@@ -96,7 +96,7 @@ def test_narrow_types_and_single_values_can_be_drawn() -> None:
 
 
 def test_indices_from_the_end_leave_the_gap_out() -> None:
-    wish = Wish(-50.0, 40.0, form=Form.INDEX, gap=(-10.0, 0.0))
+    wish = Wish(-50.0, 40.0, form=WishForm.INDEX, gap=(-10.0, 0.0))
     found = drawn("s32", (500,), wish)
     assert ((found >= 0) | (found <= -10)).all() and (found < 0).any() and found.min() >= -50 and found.max() <= 40
     scalars = [int(drawn("s32", (), wish, Style(n), seed=3)) for n in range(8)]

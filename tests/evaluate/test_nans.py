@@ -7,7 +7,7 @@ import pytest
 
 from hlo_opt import EvaluationError, evaluate, evaluate_devices, parse
 from hlo_opt.diag import CheckError
-from hlo_opt.evaluate import Event
+from hlo_opt.evaluate import ValueEvent
 from hlo_opt.evaluate.nans import value_range, watching
 
 
@@ -37,7 +37,7 @@ def module_of(inner: int, outer: int, header: str = "") -> str:
 def test_events_say_where_in_the_loops_they_are() -> None:
     seen: list[tuple[int, str]] = []
 
-    def watch(event: Event) -> None:
+    def watch(event: ValueEvent) -> None:
         if event.instruction.name == "x" and event.instruction.opcode == "add":
             assert [int(v) for v in event.operands] == [int(event.value) - 1, 1]
             seen.append((int(event.value), event.place()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hlo_opt import parse
 from hlo_opt.evaluate.wanted import FEW, wanted
-from hlo_opt.ops.wishes import Form
+from hlo_opt.ops.wishes import WishForm
 
 LOOP = """HloModule m
 
@@ -70,7 +70,7 @@ def test_loops_ask_for_a_few_rounds_and_for_what_their_body_likes() -> None:
 
 def test_branches_ask_for_their_operands_and_for_an_index() -> None:
     index, x, y = wanted(parse(BRANCHES))
-    assert (index.low, index.high, index.form) == (0.0, 1.0, Form.INDEX)
+    assert (index.low, index.high, index.form) == (0.0, 1.0, WishForm.INDEX)
     assert x.low == 0.0 and y.low < 0
 
 

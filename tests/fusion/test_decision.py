@@ -8,7 +8,7 @@ import pytest
 import hlo_opt
 import hlo_opt.fusion.state as state
 from hlo_opt.analysis.targets import target
-from hlo_opt.fusion.context import FuseOptions, Memory, PassContext
+from hlo_opt.fusion.context import FuseOptions, PassContext, PassMemory
 from hlo_opt.fusion.decision import ByStructure, FusionDecision
 from hlo_opt.passes.cse import CommonSubexpressionElimination
 from hlo_opt.passes.run import Outcome, run
@@ -89,14 +89,14 @@ def test_what_is_known_changes_no_answer(text: str, preset: str, monkeypatch: py
 
     with_it = answers()
 
-    begin = Memory.__init__
+    begin = PassMemory.__init__
 
-    def nothing_kept(memory: Memory, known: ByStructure | None = None) -> None:
+    def nothing_kept(memory: PassMemory, known: ByStructure | None = None) -> None:
         begin(memory)
         for name in ("plans", "made", "traits", "sketches", "alone", "estimates", "costs", "verdicts"):
             setattr(memory.known, name, Forgetful())
 
-    monkeypatch.setattr(Memory, "__init__", nothing_kept)
+    monkeypatch.setattr(PassMemory, "__init__", nothing_kept)
     assert answers() == with_it
 
 
@@ -190,7 +190,7 @@ def test_what_is_kept_between_passes_changes_no_answer(name: str, preset: str, m
     text = (DUMPS / f"{name}.hlo").read_text(encoding="utf-8")
     kept = run(hlo_opt.parse(text), preset)
     with monkeypatch.context() as patch:
-        patch.setattr(Memory, "changed_inside", lambda memory, computations, module: memory.clear())
+        patch.setattr(PassMemory, "changed_inside", lambda memory, computations, module: memory.clear())
         patch.setattr(state.FusionState, "replaced", lambda known, old, new, user: known.forget(user))
         fresh = run(hlo_opt.parse(text), preset)
         wanted = fresh.decide()

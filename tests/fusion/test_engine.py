@@ -12,7 +12,7 @@ import hlo_opt
 from hlo_opt.analysis.targets import target
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import engine as engines
-from hlo_opt.fusion.context import FuseOptions, Memory, PassContext
+from hlo_opt.fusion.context import FuseOptions, PassContext, PassMemory
 from hlo_opt.fusion.decision import ByStructure
 from hlo_opt.fusion.engine import Engine, reader_names
 from hlo_opt.fusion.legality import Edge
@@ -260,7 +260,7 @@ def test_a_kernel_without_a_plan_is_taken_apart(monkeypatch: pytest.MonkeyPatch)
 
 def test_what_is_known_holds_for_one_module_and_one_device():
     known = ByStructure()
-    memory = Memory(known)
+    memory = PassMemory(known)
     one, other = module_of(*CHAIN), module_of(*CHAIN)
     state = memory.state(one, H100)
     assert memory.state(one, H100) is state and state.known is known is memory.known
@@ -319,7 +319,7 @@ def test_what_is_known_of_kernels_that_hold_nothing_that_changed(
     changed: tuple[str, ...], kept: tuple[str, ...] | None
 ):
     module = hlo_opt.parse(CALLS)
-    memory = Memory()
+    memory = PassMemory()
     state = memory.state(module, H100)
     of = {i.name: i for i in module.entry.instructions}
     clusters = {name: state.cluster(of[name]) for name in ("f", "g", "c")}
@@ -330,6 +330,6 @@ def test_what_is_known_of_kernels_that_hold_nothing_that_changed(
 
 
 def test_nothing_is_known_of_what_nobody_asked_about():
-    memory = Memory()
+    memory = PassMemory()
     memory.changed_inside(list(hlo_opt.parse(CALLS).computations), hlo_opt.parse(CALLS))
     assert memory._state is None

@@ -10,7 +10,7 @@ from small_modules import module_of
 
 from hlo_opt.fusion import duplication
 from hlo_opt.fusion.duplication import effectively_at_most_unary, globally_unfusible
-from hlo_opt.fusion.order import Group, Order, Settled
+from hlo_opt.fusion.order import Connected, Order, Settled
 from hlo_opt.ir import ELEMENT_TYPES, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.walk import post_order
 
@@ -130,7 +130,7 @@ def test_a_group_knows_what_it_is_connected_with(seed: int) -> None:
     computation = graph(seed, 60)
     order = Order(computation, post_order(computation))
     host, *candidates = random.Random(seed).sample(list(computation.instructions), 30)
-    group = Group(order, host, candidates)
+    group = Connected(order, host, candidates)
     joined = 0
     for other in candidates:
         truth = Reachability(computation, post_order(computation))
@@ -251,13 +251,13 @@ def test_a_group_looks_between_its_candidates() -> None:
     computation = graph(1, 12)
     members = list(computation.instructions)
     order = Order(computation, members)
-    group = Group(order, members[5], [members[4], members[7]])
+    group = Connected(order, members[5], [members[4], members[7]])
     assert [group.knows(i) for i in members] == [4 <= k <= 7 for k in range(len(members))]
     truth = Reachability(computation, members)
     assert [group.connected(i) for i in members[4:8] if i is not members[5]] == [
         truth.connected(members[5], i) for i in members[4:8] if i is not members[5]
     ]
-    nobody = Group(order, members[5], [])
+    nobody = Connected(order, members[5], [])
     assert [k for k, i in enumerate(members) if nobody.knows(i)] == [5]
     order.rename(members[5], members[5])
     assert order.place(members[5]) == 5

@@ -374,7 +374,7 @@ def test_a_search_that_ends_too_soon_says_so(monkeypatch: pytest.MonkeyPatch):
 
     from hlo_opt.analysis.graph import occurrences
 
-    monkeypatch.setattr(occurrences.Budget, "__init__", lambda self: setattr(self, "left", 5))
+    monkeypatch.setattr(occurrences.VisitBudget, "__init__", lambda self: setattr(self, "left", 5))
     assert refusal(SIX, SHUFFLED) == "too many equal side effects to find out which is which"
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from hlo_opt.ir import Attribute, Metadata, PaddingDimension, Quoted, Raw, SliceDimension, Window, WindowDimension
-from hlo_opt.ir.attribute import Value
+from hlo_opt.ir.attribute import AttributeValue
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from hlo_opt.ir.attribute import Value
         (Raw("{[8,1]<=[8]}"), "{[8,1]<=[8]}"),
     ],
 )
-def test_values_render_as_hlo_writes_them(value: Value, text: str):
+def test_values_render_as_hlo_writes_them(value: AttributeValue, text: str):
     assert Attribute.of(value).text == text
     assert Attribute.of(value) == Attribute(text)
 
@@ -35,7 +35,7 @@ def test_values_render_as_hlo_writes_them(value: Value, text: str):
 def test_text_is_decoded_once_and_only_on_demand():
     calls: list[str] = []
 
-    def decode(text: str) -> Value:
+    def decode(text: str) -> AttributeValue:
         calls.append(text)
         return int(text)
 

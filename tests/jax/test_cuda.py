@@ -21,7 +21,7 @@ from hlo_opt.ir import Module
 from hlo_opt.ir.values import Array
 from hlo_opt.jax import cuda, records
 from hlo_opt.jax.cuda import CudaHandler, Gpu, program_of
-from hlo_opt.jax.decide import Backend, Decision, Wish, change_of, changed, read
+from hlo_opt.jax.decide import Backend, Decision, HookOptions, change_of, changed, read
 from hlo_opt.jax.device import DeviceProgram, steps_of
 from hlo_opt.jax.hook import decided
 from hlo_opt.jax.nvrtc import nvrtc
@@ -390,7 +390,7 @@ def test_a_kernel_that_nvrtc_refuses_is_a_line_of_the_report(
     monkeypatch.setattr(cuda, "gpu", lambda: Gpu("90", 132))
     report = hlo_opt.jax.Report()
     backend = Backend("cuda test", handler, cuda.build_for_cuda, is_timed=False)
-    Decision("m", Wish(min_saving_us=0), report, backend=backend).run(parse(CHAIN))
+    Decision("m", HookOptions(min_saving_us=0), report, backend=backend).run(parse(CHAIN))
     assert report.count("JAX201") == 1 and "HLO522" in str(report)
 
 
@@ -404,7 +404,7 @@ def test_what_cannot_win_is_not_built(empty_cache: object, least_us: float, buil
 
     report = hlo_opt.jax.Report()
     backend = Backend("cuda test", handler, build, is_timed=False, estimate=lambda _: (least_us, 10.0))
-    Decision("m", Wish(min_saving_us=0.1), report, backend=backend).run(parse(CHAIN))
+    Decision("m", HookOptions(min_saving_us=0.1), report, backend=backend).run(parse(CHAIN))
     assert len(keys) == built and report.count("JAX202" if built else "JAX102") == 1
 
 
@@ -435,7 +435,7 @@ def test_launches_that_lose_their_graph_cost_more(
     )
     report = hlo_opt.jax.Report()
     backend = Backend("cuda test", handler, lambda *_: (1.0, 1.0 + saved_us), is_timed=False)
-    decision = Decision("m", Wish(), report, backend=backend)
+    decision = Decision("m", HookOptions(), report, backend=backend)
     decision.run(module)
     assert len(decision.chosen) == 1
     decision.prove_whole(module, b"")
@@ -470,7 +470,7 @@ ENTRY e {
     message = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
     report = hlo_opt.jax.Report()
     backend = Backend("cuda test", handler, cuda.build_for_cuda, is_timed=False, memory=handler().memory)
-    chosen = decided(message, "m", "key", Wish(min_saving_us=0), report, backend)
+    chosen = decided(message, "m", "key", HookOptions(min_saving_us=0), report, backend)
     assert len(chosen) == 1, str(report)
     printed = _hlo.HloModule.from_serialized_hlo_module_proto(changed(message, chosen)).to_string()
     memory = handler().memory(chosen[0].change.key)
@@ -507,7 +507,7 @@ def test_what_would_move_others_is_left_where_memory_is_written_again(is_donated
     message = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
     module, report = read(message, large=True), hlo_opt.jax.Report()
     backend = Backend("cuda test", handler, cuda.build_for_cuda, is_timed=False)
-    decision = Decision("m", Wish(seconds=0), report, backend=backend)
+    decision = Decision("m", HookOptions(seconds=0), report, backend=backend)
     decision.run(module)
     region = Candidate(module.entry, tuple(i for i in module.entry.instructions if i.name in ("a", "b")))
     decision.chosen.append(Chosen(change_of(region, "key", 0), "a", 0, 1.0, 2.0))

@@ -28,7 +28,7 @@ import hlo_opt.jax
 from hlo_opt.codegen.lanes import launcher_name
 from hlo_opt.diag import BackendError, UsageError
 from hlo_opt.jax import decide, handler, hook, measure, records
-from hlo_opt.jax.decide import ESTIMATED_WIN, Wish
+from hlo_opt.jax.decide import ESTIMATED_WIN, HookOptions
 from hlo_opt.jax.records import Verdict
 from hlo_opt.jax.regions import simple_form
 from hlo_opt.passes import run
@@ -79,7 +79,7 @@ def test_what_xla_compiles_to_choose_a_kernel_is_left_alone() -> None:
     body = f"  v0 = f32[64]{{0}} parameter(0)\n{lines}\n  ROOT r = f32[64]{{0}} negate(v19)"
     text = f"HloModule m\n\nENTRY entry_computation {{\n{body}\n}}\n"
     report = hlo_opt.jax.Report()
-    own = hook.Hook(Wish(), True, report)
+    own = hook.Hook(HookOptions(), True, report)
     assert own(_hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()) is None
     assert not report.lines
 
@@ -106,18 +106,18 @@ def test_what_is_timed_is_what_runs(empty_cache: Callable[[], None]) -> None:
     ],
 )
 def test_what_wins(ours: float, xla: float, least: float, takes: bool) -> None:
-    assert Wish(min_saving_us=least).takes(Verdict(ours, xla)) is takes
+    assert HookOptions(min_saving_us=least).takes(Verdict(ours, xla)) is takes
 
 
 @pytest.mark.parametrize(("ours", "takes"), [(98, True), (99, False)])
 def test_what_wins_by_estimates(ours: float, takes: bool) -> None:
     """Both are quick, and sure to be the same next time."""
-    assert Wish().takes(Verdict(ours, 100), win=ESTIMATED_WIN) is takes
+    assert HookOptions().takes(Verdict(ours, 100), win=ESTIMATED_WIN) is takes
 
 
 @pytest.mark.parametrize(("rounds", "takes"), [(1, False), (100, True)])
 def test_what_a_round_saves_counts_in_all_rounds(rounds: int, takes: bool) -> None:
-    assert Wish(min_saving_us=100).takes(Verdict(8, 10), rounds) is takes
+    assert HookOptions(min_saving_us=100).takes(Verdict(8, 10), rounds) is takes
 
 
 def test_regions_inside_a_loop_are_weighed_with_its_rounds(
@@ -197,7 +197,7 @@ def test_a_whole_module_is_timed_as_its_regions_are(empty_cache: Callable[[], No
 def test_nothing_is_timed_without_the_hook(empty_cache: Callable[[], None]) -> None:
     """It hands XLA what is timed: else both forms would be the program that does nothing."""
     module = hlo_opt.jax.lower(jax.jit(rounds), X)
-    decision = decide.Decision("m", Wish(), hlo_opt.jax.Report())
+    decision = decide.Decision("m", HookOptions(), hlo_opt.jax.Report())
     with pytest.raises(BackendError) as caught:
         decision.run(module)
     assert caught.value.code == "HLO529" and not decision.chosen
@@ -225,11 +225,11 @@ def test_what_takes_no_longer_than_no_work_is_not_built(
     report = hlo_opt.jax.Report()
     module = hlo_opt.jax.lower(jax.jit(wave), X)
     for _ in range(2):
-        decide.Decision("m", Wish(min_saving_us=2.5), report).run(module)
+        decide.Decision("m", HookOptions(min_saving_us=2.5), report).run(module)
         records.forget()
     assert report.count("JAX102") == len(report.lines) == 2 and "12.0 us, a call of ours takes 10.0 us" in str(report)
     for least in (2.5, 1.5):
-        decision = decide.Decision("m", Wish(min_saving_us=least), report)
+        decision = decide.Decision("m", HookOptions(min_saving_us=least), report)
         decision._run_in(module.entry, 1 if least == 1.5 else 2, None)
         assert len(decision.chosen) == 1, str(report)
         records.forget()
@@ -370,7 +370,7 @@ def test_a_full_disk_is_only_forgetful(empty_cache: Callable[[], None], monkeypa
 
 def test_the_time_for_choosing_is_bounded(empty_cache: Callable[[], None]) -> None:
     report = hlo_opt.jax.Report()
-    decision = decide.Decision("m", Wish(seconds=-1.0), report)
+    decision = decide.Decision("m", HookOptions(seconds=-1.0), report)
     decision.run(hlo_opt.jax.lower(jax.jit(rounds), X))
     assert {line.code for line in report.lines} == {"JAX206"} and not decision.is_whole
 
@@ -380,7 +380,7 @@ def test_a_region_that_the_time_is_not_enough_for_is_not_begun(
 ) -> None:
     monkeypatch.setattr(decide, "build", lambda *_: pytest.fail("built"))
     report = hlo_opt.jax.Report()
-    decision = decide.Decision("m", Wish(seconds=decide.SECONDS_OF_OPERATION), report)
+    decision = decide.Decision("m", HookOptions(seconds=decide.SECONDS_OF_OPERATION), report)
     decision.run(hlo_opt.jax.lower(jax.jit(rounds), X))
     assert {line.code for line in report.lines} == {"JAX206"} and not decision.is_whole
 

@@ -10,8 +10,8 @@ import pytest
 from jaxlib import _hlo, _jax
 
 from hlo_opt.jax import measure
-from hlo_opt.jax.decide import Wish
-from hlo_opt.jax.measure import Run, least_won, series
+from hlo_opt.jax.decide import HookOptions
+from hlo_opt.jax.measure import TimedRun, least_won, series
 from hlo_opt.jax.records import Chosen, Verdict
 from hlo_opt.jax.wire import Replacement
 from hlo_opt.text import parse
@@ -27,7 +27,7 @@ class Clock:
     def __call__(self) -> float:
         return self.now
 
-    def run(self, name: str, microseconds: Iterator[float]) -> Run:
+    def run(self, name: str, microseconds: Iterator[float]) -> TimedRun:
         def one() -> None:
             self.order.append(name)
             self.now += next(microseconds) * 1e-6
@@ -51,7 +51,7 @@ def test_what_is_quick_only_now_and_then_is_not_quick() -> None:
         clock.run("ours", itertools.cycle([50.0, *[125.0] * 9])), clock.run("theirs", itertools.repeat(100.0)), clock
     )
     assert (round(ours), round(theirs)) == (round(125 / measure.MIDDLE), 100)
-    assert not Wish(min_saving_us=0).takes(Verdict(ours, theirs))
+    assert not HookOptions(min_saving_us=0).takes(Verdict(ours, theirs))
 
 
 def test_each_goes_first_in_every_other_pair() -> None:
@@ -91,11 +91,11 @@ def test_a_quickest_run_that_stands_alone_is_not_the_last(times: list[float], se
     assert seconds <= clock.now - begun <= seconds + 0.06
 
 
-def several(clock: Clock, *pairs: tuple[float, float]) -> Callable[[], tuple[Run, Run]]:
+def several(clock: Clock, *pairs: tuple[float, float]) -> Callable[[], tuple[TimedRun, TimedRun]]:
     """Series in which runs take what a pair says."""
     left = iter(pairs)
 
-    def next_runs() -> tuple[Run, Run]:
+    def next_runs() -> tuple[TimedRun, TimedRun]:
         ours, theirs = next(left)
         return clock.run("ours", itertools.repeat(ours)), clock.run("theirs", itertools.repeat(theirs))
 
@@ -119,7 +119,7 @@ def test_a_region_must_win_each_series(
     clock = Clock()
     ours, theirs = least_won(several(clock, *pairs), clock)
     assert (round(ours), round(theirs)) == expected
-    assert Wish(min_saving_us=1).takes(Verdict(ours, theirs)) is takes
+    assert HookOptions(min_saving_us=1).takes(Verdict(ours, theirs)) is takes
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_region_must_win_each_series(
 def test_a_module_must_win_as_well(least: float, ours: float, xla: float, keeps: bool) -> None:
     """Two regions that save 25 us each by themselves: half of that, or a tenth."""
     one = Chosen(Replacement("c", (), (), (), "", ""), "r", 0, 25.0, 50.0)
-    assert Wish(min_saving_us=least).keeps([one, one], ours, xla) is keeps
+    assert HookOptions(min_saving_us=least).keeps([one, one], ours, xla) is keeps
 
 
 @pytest.mark.parametrize("count", [1, 2])

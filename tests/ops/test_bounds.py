@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hlo_opt import evaluate, parse
-from hlo_opt.evaluate import Event, module_inputs
+from hlo_opt.evaluate import ValueEvent, module_inputs
 from hlo_opt.evaluate.wanted import known_bounds
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
@@ -20,7 +20,7 @@ def test_values_lie_within_their_bounds(name: str) -> None:
     bounds = known_bounds(module)
     found: list[str] = []
 
-    def watch(event: Event) -> None:
+    def watch(event: ValueEvent) -> None:
         value = event.value
         if event.instruction not in bounds or isinstance(value, tuple) or not np.size(value) or value.dtype.kind == "c":
             return

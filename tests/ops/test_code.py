@@ -14,7 +14,7 @@ from hlo_opt.ops.code import (
     FirstRound,
     Function,
     Name,
-    Part,
+    PackedElement,
     Shuffle,
     address,
     atom,
@@ -45,8 +45,8 @@ A, B, X = Name("a"), Name("b"), Name("x")
         (joined(", ", [of(A), of(B), atom("1.0f")]), "a, b, 1.0f"),
         (Code((FirstRound(A, 64),)), "a < 64"),
         (Code((FirstRound(A, 64, Name("k")),)), "k == 0"),
-        (Code((Part(4, X, of(A)),)), "hlo_get<4>(x, a)"),
-        (Code((Part(4, X, of(A), of(B), of(3)),)), "hlo_get<4>(x, b, 3)"),
+        (Code((PackedElement(4, X, of(A)),)), "hlo_get<4>(x, a)"),
+        (Code((PackedElement(4, X, of(A), of(B), of(3)),)), "hlo_get<4>(x, b, 3)"),
         (Code((Shuffle("sync", A, of(B), ""),)), "__shfl_sync(0xffffffffu, a, b)"),
         (Code((Shuffle("down", A, of(16), "short"),)), "(short)__shfl_down_sync(0xffffffffu, (int)a, 16)"),
     ],
@@ -60,7 +60,7 @@ def test_names_are_what_comes_through_holes() -> None:
     assert list(code("{} + {}", inner, B).names()) == [X, A, A, B]
     assert list(address(X, A).names()) == [X, A]
     assert set(Code((Shuffle("down", A, of(B), ""),)).names()) == {A, B}
-    assert set(Code((Part(2, X, of(A), of(B), of(Name("c"))),)).names()) == {X, A, B, Name("c")}
+    assert set(Code((PackedElement(2, X, of(A), of(B), of(Name("c"))),)).names()) == {X, A, B, Name("c")}
     assert list(Code((FirstRound(A, 64),)).names()) == [A]
     assert list(code("{} < 3 ? {} : {}", "2", 5, "1.5f").names()) == []
 
@@ -68,7 +68,7 @@ def test_names_are_what_comes_through_holes() -> None:
 def test_functions_are_seen_in_templates_and_calls() -> None:
     made = code("fmaxf(hlo_round({}), (float)({})) + HLO_MOST", A, call("expf", cell(X, call("min", A, 2))))
     assert list(made.functions()) == ["fmaxf", "hlo_round", "expf", "min", "HLO_MOST"]
-    assert list(Code((Part(4, X, of(A)),)).functions()) == ["hlo_get"]
+    assert list(Code((PackedElement(4, X, of(A)),)).functions()) == ["hlo_get"]
     assert code("sinf({})", A).pieces == (Function("sinf"), "(", A, ")")
 
 

@@ -9,7 +9,7 @@ import pytest
 from hlo_opt import parse
 from hlo_opt.evaluate.wanted import wanted
 from hlo_opt.ops import find
-from hlo_opt.ops.wishes import NONE, RULES, Form, Wish
+from hlo_opt.ops.wishes import NONE, RULES, Wish, WishForm
 
 
 def asked(body: str, *parameters: str) -> list[Wish]:
@@ -72,7 +72,7 @@ def test_indices_are_within_the_table() -> None:
         "f32[100,8]",
         "s32[5]",
     )
-    assert (wish.low, wish.high, wish.form) == (0.0, 99.0, Form.INDEX)
+    assert (wish.low, wish.high, wish.form) == (0.0, 99.0, WishForm.INDEX)
 
 
 def test_weights_are_scaled_by_their_fan_in() -> None:
@@ -84,7 +84,10 @@ def test_weights_are_scaled_by_their_fan_in() -> None:
 
 @pytest.mark.parametrize("opcode", ["mulhi", "xor"])
 def test_words_are_drawn_in_full_where_their_upper_bits_count(opcode: str) -> None:
-    assert [w.form for w in asked(f"ROOT r = s64[9] {opcode}(p0, p1)", "s64[9]", "s64[9]")] == [Form.BITS, Form.BITS]
+    assert [w.form for w in asked(f"ROOT r = s64[9] {opcode}(p0, p1)", "s64[9]", "s64[9]")] == [
+        WishForm.BITS,
+        WishForm.BITS,
+    ]
 
 
 def test_two_wishes_are_joined_or_serve_either() -> None:
@@ -104,7 +107,7 @@ def test_every_rule_is_for_an_operation_or_a_call() -> None:
 @pytest.mark.parametrize("opcode", ["bitcast", "bitcast-convert"])
 def test_integers_that_become_floats_bit_by_bit_are_bits(opcode: str) -> None:
     (wish,) = asked(f"ROOT r = f32[9] {opcode}(p0)", "u32[9]")
-    assert wish.form is Form.BITS
+    assert wish.form is WishForm.BITS
 
 
 def test_a_bitcast_to_other_dimensions_hands_the_wish_on() -> None:

@@ -7,7 +7,7 @@ from hlo_opt.analysis.targets import DEFAULT_TARGET, target
 from hlo_opt.passes.conditional_to_select import ConditionalToSelect
 from hlo_opt.passes.for_kernels import expanded
 from hlo_opt.runtime.schedule import build_schedule
-from hlo_opt.runtime.schedule.ops import Allocate, Free, Launch
+from hlo_opt.runtime.schedule.ops import Allocate, Free, LaunchOp
 
 TARGET = target(DEFAULT_TARGET)
 
@@ -46,7 +46,7 @@ def test_both_branches_are_computed_and_one_is_picked() -> None:
     given = [np.array([1, 2, 3, 4, 5], np.float32), np.array([2, 1, 4, 3, 5], np.float32)]
     got, want = (hlo_opt.evaluate(m, given)[0] for m in (written, original))
     assert got.tolist() == want.tolist() == [-2, 7, -4, 7, 7]
-    assert [type(op) for op in build_schedule(original).entry.ops] == [Allocate, Launch, Free]
+    assert [type(op) for op in build_schedule(original).entry.ops] == [Allocate, LaunchOp, Free]
 
 
 def test_branches_with_more_inside_stay() -> None:

@@ -12,7 +12,7 @@ import hlo_opt
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.ir import Instruction, Module
-from hlo_opt.passes.launch_packing import LaunchPacking, Turns
+from hlo_opt.passes.launch_packing import LaunchPacking, TurnRanges
 
 ROW, WIDE, TALL = "f32[64]{0}", "f32[64,96]{1,0}", "f32[96,64]{1,0}"
 INPUTS = (f"p = {ROW} parameter(0)", f"w = {WIDE} parameter(1)", "z = f32[] constant(0)")
@@ -63,7 +63,7 @@ def test_a_kernel_waits_until_its_last_turn() -> None:
     assert [i.opcode for i in made] == ["custom-call", "fusion"]
     needed = module_of(*lines, f"end = {ROW} custom-call(early), "
                                f"custom_call_target=\"library\"", f"r = ({ROW}, {ROW}) tuple(end, second)")  # fmt: skip
-    turns = Turns(needed.entry)
+    turns = TurnRanges(needed.entry)
     of = {i.name: (turns.first[i], turns.last[i]) for i in needed.entry.instructions}
     assert (of["early"], of["second"], of["end"]) == ((0, 0), (1, 1), (1, 1))
     assert len(kernels(packed(needed))) == 4
@@ -79,7 +79,7 @@ def test_turns_of_elements_and_of_what_waits() -> None:
         f"d = {ROW} negate(p)",
         f"r = ({ROW}, {ROW}) tuple(c, d)",
     )  # fmt: skip
-    turns = Turns(module.entry)
+    turns = TurnRanges(module.entry)
     of = {i.name: (turns.first[i], turns.last[i]) for i in module.entry.instructions}
     assert of["x"] == (1, 1)
     assert (of["a"], of["b"], of["c"], of["d"]) == ((0, 0), (1, 1), (2, 2), (0, 2))
@@ -123,5 +123,5 @@ def test_no_kernel_needs_one_of_its_own_launch(operations: list[tuple[str, int]]
     kinds = ", ".join([ROW] * len(operations))
     module = module_of(*lines, f"r = ({kinds}) tuple({', '.join(values[1:])})")
     made = packed(module)
-    turns = Turns(module.entry)
+    turns = TurnRanges(module.entry)
     assert len(kernels(made)) == len({turns.first[i] for i in kernels(module)})

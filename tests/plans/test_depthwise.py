@@ -8,7 +8,7 @@ import pytest
 import hlo_opt
 from hlo_opt.analysis.targets import target
 from hlo_opt.ops.calls.collectives import device_call
-from hlo_opt.plans.depthwise import Depthwise, Side, cycles, depthwise_plan
+from hlo_opt.plans.depthwise import Depthwise, WindowSide, cycles, depthwise_plan
 
 SAME = "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=144"
 LAST = "{3,2,1,0}"
@@ -35,7 +35,9 @@ def of_mobilenet(kind: str = "f32", images: int = 32) -> Depthwise:
 def test_threads_have_all_results_once() -> None:
     plan = of_mobilenet()
     assert (plan.features, plan.vector, plan.first, plan.step) == (144, 4, 0, 1)
-    assert plan.sides[0] == Side(1, 1, 1, 1, 0, 1, 1, 0) and plan.sides[2] == Side(56, 56, 3, 1, 1, 1, 1, 144)
+    assert plan.sides[0] == WindowSide(1, 1, 1, 1, 0, 1, 1, 0) and plan.sides[2] == WindowSide(
+        56, 56, 3, 1, 1, 1, 1, 144
+    )
     assert plan.launch.grid * plan.launch.block * plan.vector * plan.across == 32 * 56 * 56 * 144
     assert plan.launch.block <= 256
 
@@ -45,7 +47,7 @@ def test_few_results_are_divided_among_more_threads() -> None:
 
 
 def test_loads_of_neighbouring_results_are_shared() -> None:
-    side = Side(image=56, result=56, taps=3, stride=1, low=1, dilation=1, base=1, step=1)
+    side = WindowSide(image=56, result=56, taps=3, stride=1, low=1, dilation=1, base=1, step=1)
     assert side.loads(8) == 10 and side.columns(8) == (-1, 10)
     assert replace(side, stride=2).loads(4) == 9
     assert replace(side, low=4, dilation=4).loads(2) == 6

@@ -7,7 +7,7 @@ import pytest
 import hlo_opt
 from hlo_opt.plans import Plan, matmul, plan, products, region_of
 from hlo_opt.plans.matmul import Tile
-from hlo_opt.plans.products import Space
+from hlo_opt.plans.products import ProductSpace
 from tests.small_modules import H100
 
 
@@ -42,7 +42,7 @@ def tile(made: Plan) -> Tile:
     return made.segments[0].part.tile
 
 
-def space(made: Plan) -> Space:
+def space(made: Plan) -> ProductSpace:
     return made.segments[0].part.space
 
 

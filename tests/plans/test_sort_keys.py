@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hlo_opt.plans.sort_keys import Key, key_of
+from hlo_opt.plans.sort_keys import ComparatorKey, key_of
 from hlo_opt.text import parse
 
 TEXT = """HloModule m
@@ -26,7 +26,7 @@ ENTRY e {
 """
 
 
-def key(*lines: str) -> Key | None:
+def key(*lines: str) -> ComparatorKey | None:
     return key_of(parse(TEXT.replace("LINES", "\n  ".join(lines))).entry.root.called_by("to_apply"))
 
 

@@ -7,7 +7,7 @@ from hlo_opt.diag import CheckError, Reason
 from hlo_opt.diag.annotation import Annotation
 from hlo_opt.fusion.decision import CostEstimate, FusionDecision, Pricing
 from hlo_opt.report.annotate import budget_annotations, dearest_annotations, edge_annotations
-from hlo_opt.report.sentences import Prices
+from hlo_opt.report.sentences import EdgePrices
 
 TEXT = """HloModule m
 
@@ -110,7 +110,7 @@ def test_each_of_the_dearest_edges_is_annotated_then_the_module() -> None:
 
     report = report_on(run(hlo_opt.parse(TEXT, filename="m.hlo")))
     shown = [edge("a", "n", 4.0, "/proj/src/x.py:1"), edge("b", "n", -3.0, codes="R")]
-    first, second, figures = dearest_annotations(report.outcome.original, Prices(report), shown, "/proj")
+    first, second, figures = dearest_annotations(report.outcome.original, EdgePrices(report), shown, "/proj")
     assert (first.file, first.line, first.code, first.level) == ("src/x.py", 1, "FUS302", "warning")
     price, change = first.message.splitlines()
     assert price.endswith(

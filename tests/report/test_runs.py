@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hlo_opt import UsageError, evaluate, parse
-from hlo_opt.evaluate import Event
-from hlo_opt.report.runs import MOST_LINES, Trace, value_lines
+from hlo_opt.evaluate import ValueEvent
+from hlo_opt.report.runs import MOST_LINES, TracedInstructions, value_lines
 
 TEXT = """HloModule m
 
@@ -23,7 +23,7 @@ ENTRY e {
 
 def test_values_with_where_they_come_up() -> None:
     module = parse(TEXT)
-    trace = Trace(module, ["%n", "r", "dead"])
+    trace = TracedInstructions(module, ["%n", "r", "dead"])
     pages: list[str] = []
     evaluate(module, [[1, 2]], watch=lambda event: pages.append(str(trace.page(event) or "")))
     assert [p for p in pages if p] == [
@@ -35,14 +35,16 @@ def test_values_with_where_they_come_up() -> None:
 
 def test_tuples_show_each_array_with_its_place() -> None:
     module = parse(TEXT)
-    event = Event(list(module.entry.instructions)[2], (), (np.ones(2), ((), np.full((), 7))), (), 0)
-    assert str(Trace(module, ["t"]).page(event)) == ("t{0}  float64[2]  in e\n  [1. 1.]\nt{1,1}  int64[]  in e\n  7\n")
-    assert str(Trace(module, ["t"]).page(Event(event.instruction, (), (), (), 0))) == "t  ()  in e\n"
+    event = ValueEvent(list(module.entry.instructions)[2], (), (np.ones(2), ((), np.full((), 7))), (), 0)
+    assert str(TracedInstructions(module, ["t"]).page(event)) == (
+        "t{0}  float64[2]  in e\n  [1. 1.]\nt{1,1}  int64[]  in e\n  7\n"
+    )
+    assert str(TracedInstructions(module, ["t"]).page(ValueEvent(event.instruction, (), (), (), 0))) == "t  ()  in e\n"
 
 
 def test_an_unknown_name_names_the_nearest() -> None:
     with pytest.raises(UsageError, match="there is no instruction 'deed'") as caught:
-        Trace(parse(TEXT), ["n", "deed"])
+        TracedInstructions(parse(TEXT), ["n", "deed"])
     assert caught.value.hint == "did you mean dead?"
 
 
@@ -50,7 +52,7 @@ def test_names_cannot_steer_a_terminal() -> None:
     module = parse(TEXT)
     instruction = list(module.entry.instructions)[1]
     instruction.name = "n\x1b[2J"
-    page = Trace(module, ["n\x1b[2J"]).page(Event(instruction, (), np.ones(2), (), 0))
+    page = TracedInstructions(module, ["n\x1b[2J"]).page(ValueEvent(instruction, (), np.ones(2), (), 0))
     assert page is not None and "\x1b" not in str(page) and "n\\x1b[2J" in str(page)
 
 

@@ -14,7 +14,7 @@ from hlo_opt.report import explain
 from hlo_opt.report.sentences import (
     COLUMNS,
     LINES,
-    Prices,
+    EdgePrices,
     advice,
     dearest_first,
     edge_page,
@@ -73,7 +73,7 @@ def test_an_edge_is_three_lines() -> None:
 
 def test_a_long_price_does_not_touch_the_edge() -> None:
     report = report_on(run(hlo_opt.parse(TEXT), passes="instruction-fusion"))
-    prices = Prices(report)
+    prices = EdgePrices(report)
     prices.total = 100.0
     first = str(edge_page(edge((FORM,), saved=0.0151), prices)).splitlines()[0]
     assert first == "  0.0151 us (0.0 %) p -> c"
@@ -152,9 +152,9 @@ NAMES = frozenset(
 
 def test_the_dearest_come_first_then_what_costs_then_what_has_no_price() -> None:
     report = report_on(run(hlo_opt.parse(TEXT), passes="instruction-fusion"))
-    assert [d.consumer for d in dearest_first(Prices(report), report.refused[::-1])] == ["t", "d"]
+    assert [d.consumer for d in dearest_first(EdgePrices(report), report.refused[::-1])] == ["t", "d"]
     cheap, dear, none = edge((READ,), saved=-3.0), edge((READ,), saved=-1.0), edge((LIBRARY,), unpriced=LIBRARY)
-    assert dearest_first(Prices(report), [none, cheap, dear]) == [dear, cheap, none]
+    assert dearest_first(EdgePrices(report), [none, cheap, dear]) == [dear, cheap, none]
 
 
 def test_what_is_too_long_is_cut_in_its_middle() -> None:
@@ -200,7 +200,7 @@ def test_names_as_long_as_they_like_leave_the_line_as_long_as_it_is() -> None:
         "/a/" + "d/" * 60 + "m.py:3",
     )
     report = report_on(run(hlo_opt.parse(TEXT), passes="instruction-fusion"))
-    lines = str(edge_page(long, Prices(report))).splitlines()
+    lines = str(edge_page(long, EdgePrices(report))).splitlines()
     assert len(lines) == 3 and max(map(len, lines)) <= COLUMNS and lines[0].endswith("m.py:3")
 
 

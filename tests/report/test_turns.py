@@ -4,12 +4,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from hlo_opt.cutting.alone import Alone
-from hlo_opt.cutting.bisect import NO, Difference, Files, FirstChange, NoChange
+from hlo_opt.cutting.bisect import NO, Files, FirstChange, NoChange, StepDifference
 from hlo_opt.report.turns import ALONE_SHOWN, COLUMNS, LINES_SHOWN, stays_json, stays_lines, turn_json, turn_page
 
 SERIES = Files(tuple(Path(f"{n}.hlo") for n in range(9)))
 BISECTION = SimpleNamespace(series=SERIES, watch=SimpleNamespace(title="check"))
-STEP = Difference(
+STEP = StepDifference(
     "dce", ("a", "b"), ("model.py:7",), tuple(f"-  x{n} = {'long ' * 99}" for n in range(40)), "it failed\nhere"
 )
 TURN = FirstChange(2, 5, "no", "differs", (3, 4))

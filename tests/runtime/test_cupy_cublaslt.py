@@ -12,7 +12,7 @@ import pytest
 import hlo_opt
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ops.calls.collectives import device_call
-from hlo_opt.ops.calls.strided import Product, product_of
+from hlo_opt.ops.calls.strided import StridedProduct, product_of
 from hlo_opt.runtime.cupy import products
 from hlo_opt.runtime.cupy.addressed import AddressedMemory
 from hlo_opt.runtime.cupy.cublaslt import LtError
@@ -51,7 +51,7 @@ CASES = {
 }  # fmt: skip
 
 
-def rows() -> Product:
+def rows() -> StridedProduct:
     """The product of the case of rows."""
     call = device_call(hlo_opt.parse(CASES["rows"]).entry.root)
     product = None if call is None else product_of(call)

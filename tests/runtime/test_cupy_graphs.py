@@ -11,7 +11,7 @@ import hlo_opt
 from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.runtime.cupy import device
-from hlo_opt.runtime.cupy.capture import Access, Start, dependencies, starts
+from hlo_opt.runtime.cupy.capture import LaunchAccess, StreamStart, dependencies, starts
 from hlo_opt.runtime.cupy.conditional import ConditionError
 from hlo_opt.runtime.cupy.graphs import RunGraphs
 from hlo_opt.runtime.schedule import in_line
@@ -19,7 +19,7 @@ from hlo_opt.runtime.schedule import in_line
 SPANS = st.tuples(st.integers(0, 12), st.integers(1, 4)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 ACCESSES = st.lists(
     st.builds(
-        Access,
+        LaunchAccess,
         st.lists(SPANS, max_size=3).map(tuple),
         st.lists(SPANS, min_size=1, max_size=2).map(tuple),
     ),
@@ -27,7 +27,7 @@ ACCESSES = st.lists(
 )
 
 
-def meet(one: Access, other: Access) -> bool:
+def meet(one: LaunchAccess, other: LaunchAccess) -> bool:
     """Whether the two must not change places, by every byte."""
 
     def bytes_of(spans: Sequence[tuple[int, int]]) -> set[int]:
@@ -38,7 +38,7 @@ def meet(one: Access, other: Access) -> bool:
     return bool(v & w or v & b or a & w)
 
 
-def behind(order: Sequence[Start]) -> list[Set[int]]:
+def behind(order: Sequence[StreamStart]) -> list[Set[int]]:
     """What each launch comes after, as streams and events have it."""
     found: list[Set[int]] = []
     last: dict[int, int] = {}
@@ -51,7 +51,7 @@ def behind(order: Sequence[Start]) -> list[Set[int]]:
 
 @settings(max_examples=200, deadline=None)
 @given(ACCESSES, st.integers(1, 4))
-def test_launches_that_touch_the_same_bytes_are_ordered(accesses: list[Access], streams: int) -> None:
+def test_launches_that_touch_the_same_bytes_are_ordered(accesses: list[LaunchAccess], streams: int) -> None:
     order = starts(dependencies(accesses), streams)
     after = behind(order)
     assert all(0 <= s.stream < streams for s in order)
@@ -62,7 +62,7 @@ def test_launches_that_touch_the_same_bytes_are_ordered(accesses: list[Access], 
 
 @settings(max_examples=200, deadline=None)
 @given(ACCESSES)
-def test_with_enough_streams_nothing_else_is_ordered(accesses: list[Access]) -> None:
+def test_with_enough_streams_nothing_else_is_ordered(accesses: list[LaunchAccess]) -> None:
     after = behind(starts(dependencies(accesses), len(accesses) + 1))
     wanted: list[set[int]] = []
     for later, access in enumerate(accesses):
@@ -72,17 +72,22 @@ def test_with_enough_streams_nothing_else_is_ordered(accesses: list[Access]) -> 
 
 
 def test_what_follows_from_other_waits_is_left_out() -> None:
-    reads = [Access((), ((0, 1),)), Access(((0, 1),), ((1, 2),)), Access(((0, 1),), ((2, 3),))]
-    join = Access(((0, 1), (1, 2), (2, 3)), ((3, 4),))
-    assert starts(dependencies([*reads, join]), 4) == [Start(0, ()), Start(0, ()), Start(1, (0,)), Start(1, (1,))]
+    reads = [LaunchAccess((), ((0, 1),)), LaunchAccess(((0, 1),), ((1, 2),)), LaunchAccess(((0, 1),), ((2, 3),))]
+    join = LaunchAccess(((0, 1), (1, 2), (2, 3)), ((3, 4),))
+    assert starts(dependencies([*reads, join]), 4) == [
+        StreamStart(0, ()),
+        StreamStart(0, ()),
+        StreamStart(1, (0,)),
+        StreamStart(1, (1,)),
+    ]
 
 
 def test_a_place_that_is_used_again_waits_for_its_readers() -> None:
     accesses = [
-        Access((), ((0, 8),)),
-        Access(((0, 8),), ((8, 9),)),
-        Access(((0, 4),), ((9, 10),)),
-        Access((), ((2, 6),)),
+        LaunchAccess((), ((0, 8),)),
+        LaunchAccess(((0, 8),), ((8, 9),)),
+        LaunchAccess(((0, 4),), ((9, 10),)),
+        LaunchAccess((), ((2, 6),)),
     ]
     assert dependencies(accesses) == [set(), {0}, {0}, {0, 1, 2}]
 

@@ -10,7 +10,7 @@ import hlo_opt
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ops.calls import strided
 from hlo_opt.ops.calls.collectives import device_call
-from hlo_opt.ops.calls.strided import MOST_CALLS, Product, product_of
+from hlo_opt.ops.calls.strided import MOST_CALLS, StridedProduct, product_of
 
 
 def text_of(left: str, right: str, result: str, dims: str) -> str:
@@ -19,7 +19,7 @@ def text_of(left: str, right: str, result: str, dims: str) -> str:
     )
 
 
-def product(text: str) -> Product | None:
+def product(text: str) -> StridedProduct | None:
     call = device_call(hlo_opt.parse(text).entry.root)
     assert call is not None
     return product_of(call)

@@ -14,7 +14,7 @@ import hlo_opt
 from hlo_opt.runtime.driver.writer import driver_of
 from hlo_opt.runtime.host.library import has_compiler
 from hlo_opt.runtime.schedule import build_schedule
-from hlo_opt.runtime.schedule.ops import Loop
+from hlo_opt.runtime.schedule.ops import LoopOp
 
 FLIPS = """
 HloModule flips
@@ -52,7 +52,7 @@ def module(read: int = 0, more: str = "", root: str = "read") -> hlo_opt.Module:
 
 
 def loops(found: hlo_opt.Module) -> int:
-    return sum(isinstance(step, Loop) for step in build_schedule(found).entry.ops)
+    return sum(isinstance(step, LoopOp) for step in build_schedule(found).entry.ops)
 
 
 def test_loops_that_nobody_reads_are_left_out() -> None:

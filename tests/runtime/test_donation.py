@@ -13,7 +13,7 @@ from hlo_opt.runtime.driver.writer import driver_of
 from hlo_opt.runtime.host.library import has_compiler
 from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.schedule.lifetimes import peak_of
-from hlo_opt.runtime.schedule.ops import Loop
+from hlo_opt.runtime.schedule.ops import LoopOp
 from scripts.xla_cpu import Program
 
 V = "f32[64,128]{1,0}"
@@ -158,9 +158,9 @@ def test_an_array_that_is_given_twice_is_not_overwritten() -> None:
 
 def test_state_that_a_loop_owns_is_made_in_place() -> None:
     body, aliases, _ = CASES["state of a loop"]
-    (loop,) = (op for op in build_schedule(hlo_opt.parse(text_of(body, aliases))).entry.ops if isinstance(op, Loop))
+    (loop,) = (op for op in build_schedule(hlo_opt.parse(text_of(body, aliases))).entry.ops if isinstance(op, LoopOp))
     assert loop.owned == (1, 2) and loop.updated == (1,) and not loop.copied  # w is read after r is
-    (apart,) = (op for op in build_schedule(hlo_opt.parse(text_of(body, {}))).entry.ops if isinstance(op, Loop))
+    (apart,) = (op for op in build_schedule(hlo_opt.parse(text_of(body, {}))).entry.ops if isinstance(op, LoopOp))
     assert not apart.updated and not apart.copied
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hlo_opt
-from hlo_opt.analysis.sizes.resize import Dynamic, tie
+from hlo_opt.analysis.sizes.resize import SizeRequest, tie
 from hlo_opt.diag import UsageError
 from hlo_opt.ir.size import Size
 from hlo_opt.runtime.check.sizes import check_sizes, tried
@@ -43,7 +43,7 @@ ENTRY e {
 
 def made(text: str, request: str) -> Family:
     fused, _ = hlo_opt.fuse(hlo_opt.parse(text))
-    return family(tie(fused, [Dynamic.of(request)]))
+    return family(tie(fused, [SizeRequest.of(request)]))
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_a_kernel_is_the_one_of_that_size(softmax: Family, size: int) -> None:
 
 
 def test_it_computes_what_the_module_does_at_each_size(softmax: Family) -> None:
-    original = tie(hlo_opt.parse(SOFTMAX), [Dynamic.of("p0:0=1..70")])
+    original = tie(hlo_opt.parse(SOFTMAX), [SizeRequest.of("p0:0=1..70")])
     reports = check_sizes(original, SizedExecutable(softmax, "host"), tried(original))
     assert list(reports) == [1, 6, 35, 69, 70] and all(report.ok for report in reports.values())
 
@@ -85,7 +85,7 @@ def test_inputs_say_the_size(softmax: Family) -> None:
 def test_a_wrong_kernel_is_noticed(softmax: Family) -> None:
     """The check is against the original module, not against the family's own."""
     other = SOFTMAX.replace("divide(y, b)", "multiply(y, b)")
-    original = tie(hlo_opt.parse(other), [Dynamic.of("p0:0=1..70")])
+    original = tie(hlo_opt.parse(other), [SizeRequest.of("p0:0=1..70")])
     reports = check_sizes(original, SizedExecutable(softmax, "host"), [2, 35])
     assert not any(report.ok for report in reports.values())
 

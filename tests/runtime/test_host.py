@@ -54,7 +54,7 @@ HERE = "const int i = blockIdx.x * blockDim.x + threadIdx.x;"
 DOUBLE = of_value("double_it", "{} * 2")
 
 
-def run(made: Kernel, data: np.ndarray[Any, Any], form: host.Form = "plain") -> np.ndarray[Any, Any]:
+def run(made: Kernel, data: np.ndarray[Any, Any], form: host.KernelForm = "plain") -> np.ndarray[Any, Any]:
     out = np.full_like(data, -1)
     HostLibrary([made], form=form).launch(made, [data], [out])
     return out

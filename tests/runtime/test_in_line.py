@@ -9,7 +9,7 @@ import hlo_opt
 from hlo_opt.evaluate import evaluate
 from hlo_opt.runtime.schedule import build_schedule, in_line
 from hlo_opt.runtime.schedule.executor import Executor
-from hlo_opt.runtime.schedule.ops import Branch, Call, Constant, Copy, Free, Loop, Routine
+from hlo_opt.runtime.schedule.ops import BranchOp, CallOp, ConstantOp, Copy, Free, LoopOp, Routine
 
 NESTED = """HloModule m
 inner {
@@ -113,7 +113,7 @@ def test_loops_in_loops_and_calls_are_one_graph(trips: int, fake: types.ModuleTy
 
 def test_a_constant_of_a_body_is_there_once() -> None:
     (table,) = (
-        o for op in entry_of(nested()).ops if isinstance(op, Constant) for o in op.literals if o.shape.dimensions
+        o for op in entry_of(nested()).ops if isinstance(op, ConstantOp) for o in op.literals if o.shape.dimensions
     )
     assert table.shape.dimensions == (4,)
 
@@ -126,14 +126,14 @@ def test_a_constant_in_line_has_the_memory_of_the_one_in_its_routine(fake: types
         executor.constant(op, routine.shapes)[0]
         for routine in routines
         for op in routine.ops
-        if isinstance(op, Constant) and op.literals[0].shape.dimensions
+        if isinstance(op, ConstantOp) and op.literals[0].shape.dimensions
     ]
     assert len(found) == 2 and found[0] is found[1]
 
 
 def test_an_array_updated_in_place_is_copied_once_for_all_iterations() -> None:
     ops = entry_of(nested()).ops
-    assert sum(isinstance(op, Copy) for op in ops) == 1 and not any(isinstance(op, Loop | Branch) for op in ops)
+    assert sum(isinstance(op, Copy) for op in ops) == 1 and not any(isinstance(op, LoopOp | BranchOp) for op in ops)
 
 
 def test_what_is_freed_is_not_used_again() -> None:
@@ -145,10 +145,10 @@ def test_what_is_freed_is_not_used_again() -> None:
 
 def test_loops_of_many_or_unknown_iterations_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = nested(start="start = s32[] parameter(3)")
-    (loop,) = (op for op in entry_of(unknown).ops if isinstance(op, Loop))
+    (loop,) = (op for op in entry_of(unknown).ops if isinstance(op, LoopOp))
     assert loop.instruction.name == "l"
     monkeypatch.setattr(in_line, "MOST_IN_LINE", 20)
-    (loop,) = (op for op in entry_of(nested(100)).ops if isinstance(op, Loop))
+    (loop,) = (op for op in entry_of(nested(100)).ops if isinstance(op, LoopOp))
     assert loop.instruction.name == "l"
 
 
@@ -158,10 +158,10 @@ def test_a_loop_with_a_library_call_that_may_wait_stays() -> None:
   z = f32[4]{0} multiply(y, spread)
 """
     schedule = build_schedule(hlo_opt.parse(nested().replace("  z = f32[4]{0} tanh(y)\n", product)))
-    assert any(isinstance(op, Call) for _, op in schedule.ops())
+    assert any(isinstance(op, CallOp) for _, op in schedule.ops())
     for places, stays in ((lambda _: True, False), (lambda _: False, True)):
         kept = in_line.in_line(schedule.entry, schedule.routines, places)
-        assert any(isinstance(op, Loop) for op in kept.ops) == stays
+        assert any(isinstance(op, LoopOp) for op in kept.ops) == stays
 
 
 def test_what_has_no_callees_stays_itself() -> None:

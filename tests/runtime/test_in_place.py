@@ -12,7 +12,7 @@ from hlo_opt.runtime.driver.writer import driver_of
 from hlo_opt.runtime.host.library import has_compiler
 from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.schedule.lifetimes import peak_of
-from hlo_opt.runtime.schedule.ops import Alias, Copy, Launch
+from hlo_opt.runtime.schedule.ops import AliasOp, Copy, LaunchOp
 
 HEAD = """HloModule m
 
@@ -77,9 +77,9 @@ def test_memory_is_taken_where_nothing_else_needs_it(case: str) -> None:
     body, taken = CASES[case]
     module = module_of(body)
     ops = build_schedule(module).entry.ops
-    updated = {op.outputs[output] for op in ops if isinstance(op, Launch) for output, _ in op.kernel.aliases}
-    made = [type(op) for op in ops if not isinstance(op, Launch) and not updated.isdisjoint(op.outputs)]
-    assert made and set(made) == {Alias if taken else Copy}
+    updated = {op.outputs[output] for op in ops if isinstance(op, LaunchOp) for output, _ in op.kernel.aliases}
+    made = [type(op) for op in ops if not isinstance(op, LaunchOp) and not updated.isdisjoint(op.outputs)]
+    assert made and set(made) == {AliasOp if taken else Copy}
     if not has_compiler():
         pytest.skip("no C++ compiler")
     given = inputs()

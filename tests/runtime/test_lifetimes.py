@@ -18,7 +18,7 @@ from hlo_opt.runtime.driver.writer import driver_of
 from hlo_opt.runtime.host.library import has_compiler
 from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.schedule.lifetimes import ALIGNMENT, Arena, Lifetimes, check_schedule, lifetimes, peak_of
-from hlo_opt.runtime.schedule.ops import Copy, Free, Launch, Loop, Routine, outputs_of
+from hlo_opt.runtime.schedule.ops import Copy, Free, LaunchOp, LoopOp, Routine, outputs_of
 
 
 def test_freed_places_are_taken_again() -> None:
@@ -116,7 +116,7 @@ ENTRY e {
 
 def test_a_loop_shares_what_it_owns_and_what_it_leaves_alone() -> None:
     entry, found = entry_of(LOOP)
-    (loop,) = [op for op in entry.ops if isinstance(op, Loop)]
+    (loop,) = [op for op in entry.ops if isinstance(op, LoopOp)]
     assert (loop.unchanged, loop.owned, loop.updated, loop.copied) == ((2,), (1,), (1,), ())
     assert [found.root[b] for b in loop.outputs] == [loop.outputs[0], loop.inputs[1], loop.inputs[2]]
     apart = lifetimes(entry.ops, entry.shapes, shares_unchanged=False)
@@ -280,12 +280,12 @@ def scan(last: int) -> Module:
 
 def test_a_loop_keeps_its_histories() -> None:
     schedule = build_schedule(scan(20))
-    loop = next(s for s in schedule.entry.ops if isinstance(s, Loop))
+    loop = next(s for s in schedule.entry.ops if isinstance(s, LoopOp))
     body = schedule.routines[loop.body]
     assert body.donated == ((1, 1), (2, 2)) and loop.updated == (1, 2) and loop.owned == (1,) and loop.copied == (2,), (
         "the broadcast's memory is the loop's, the parameter's is not"
     )
-    updates = [op for op in body.ops if isinstance(op, Launch) and op.kernel.aliases]
+    updates = [op for op in body.ops if isinstance(op, LaunchOp) and op.kernel.aliases]
     assert len(updates) == 3 and not any(isinstance(op, Copy) for op in body.ops)
     text = driver_of(schedule, {k.symbol: "k.cu" for k in schedule.kernels}).text
     assert sum(line.count(".copy()") for line in text.splitlines() if "_state = " in line) == 1
@@ -308,7 +308,7 @@ def test_a_value_returned_twice_is_no_single_memory(fake: types.ModuleType) -> N
     text = SCAN.replace("tuple(n, u, w, y)", "tuple(n, u, u, y)").replace("LAST", "4")
     module = hlo_opt.parse(text)
     schedule = build_schedule(module)
-    loop = next(s for s in schedule.entry.ops if isinstance(s, Loop))
+    loop = next(s for s in schedule.entry.ops if isinstance(s, LoopOp))
     assert (1, 1) not in schedule.routines[loop.body].donated
     if has_compiler():
         for backend in ("host", "cupy"):
@@ -342,7 +342,7 @@ def test_nested_loops_hand_their_state_down(fake: types.ModuleType) -> None:
     )
     module = hlo_opt.parse(text.replace("LAST", "4") + outer + entry)
     schedule = build_schedule(module)
-    loop = next(s for s in schedule.entry.ops if isinstance(s, Loop))
+    loop = next(s for s in schedule.entry.ops if isinstance(s, LoopOp))
     assert schedule.routines[loop.body].donated == ((1, 1), (2, 2), (3, 3))
     if has_compiler():
         for backend in ("host", "cupy"):

@@ -10,7 +10,7 @@ from hlo_opt.evaluate import module_inputs
 from hlo_opt.report.runs import profile_page
 from hlo_opt.runtime.measure import bench as bench_clock
 from hlo_opt.runtime.measure import profile
-from hlo_opt.runtime.measure.profile import Event, Profile
+from hlo_opt.runtime.measure.profile import ProfiledCall, RunProfile
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
 
@@ -43,9 +43,9 @@ def test_every_launch_is_an_event_and_the_outputs_are_those_of_a_run(backend: st
 
 def test_rows_add_up_by_kernel() -> None:
     events = tuple(
-        Event(name, "kernel", "i", start, 2.0, 4000.0) for name, start in (("a", 0.0), ("b", 2.0), ("a", 5.0))
+        ProfiledCall(name, "kernel", "i", start, 2.0, 4000.0) for name, start in (("a", 0.0), ("b", 2.0), ("a", 5.0))
     )
-    found = Profile("m", "host", "CPU", 4e9, events)
+    found = RunProfile("m", "host", "CPU", 4e9, events)
     first, second = found.rows()
     assert (first.name, first.launches, first.microseconds, first.count) == ("a", 2, 4.0, 8000.0)
     assert first.bandwidth == 2e9 and found.share(first) == 0.5 and second.launches == 1
@@ -53,15 +53,17 @@ def test_rows_add_up_by_kernel() -> None:
 
 
 def test_more_than_a_copy_is_explained() -> None:
-    events = (Event("a", "kernel", "i", 0.0, 1.0, 8000.0),)
-    assert "in a cache" in str(profile_page(Profile("m", "host", "CPU", 4e9, events)))
-    assert "in a cache" not in str(profile_page(Profile("m", "host", "CPU", 16e9, events)))
+    events = (ProfiledCall("a", "kernel", "i", 0.0, 1.0, 8000.0),)
+    assert "in a cache" in str(profile_page(RunProfile("m", "host", "CPU", 4e9, events)))
+    assert "in a cache" not in str(profile_page(RunProfile("m", "host", "CPU", 16e9, events)))
 
 
 def test_the_table_names_instructions_and_python_lines() -> None:
-    events = [Event("loop_multiply_69c8d6a7e2555f58", "kernel", "mul.4", 0.0, 2.0, 1.0, "model.py:7", 3)]
-    events += [Event("dot", "library", name, 4.0, 1.0, 1.0, "model.py:9") for name in ("dot.1", "dot.2", "dot.1")]
-    lines = str(profile_page(Profile("m", "host", "CPU", 1e9, tuple(events)))).splitlines()
+    events = [ProfiledCall("loop_multiply_69c8d6a7e2555f58", "kernel", "mul.4", 0.0, 2.0, 1.0, "model.py:7", 3)]
+    events += [
+        ProfiledCall("dot", "library", name, 4.0, 1.0, 1.0, "model.py:9") for name in ("dot.1", "dot.2", "dot.1")
+    ]
+    lines = str(profile_page(RunProfile("m", "host", "CPU", 1e9, tuple(events)))).splitlines()
     assert [line.split("  ")[1].strip() for line in lines[2:]] == ["dot.1 and 1 more", "mul.4 and 2 more"]
     assert "dot (library)" in lines[2] and lines[2].endswith("model.py:9")
     assert "loop_multiply " in lines[3] and lines[3].endswith("model.py:7")
@@ -75,7 +77,7 @@ def test_a_fusion_has_the_line_of_its_root() -> None:
 
 def test_names_of_a_dump_are_escaped() -> None:
     name = 'x"}],\n\x1b[31m<script>'
-    found = Profile(name, "host", "CPU", 1e9, (Event(name, "library", name, 0.0, 0.0, 1.0),))
+    found = RunProfile(name, "host", "CPU", 1e9, (ProfiledCall(name, "library", name, 0.0, 0.0, 1.0),))
     assert json.loads(json.dumps(found.trace()))["traceEvents"][-1]["name"] == name
     assert "\x1b" not in str(profile_page(found))
 

@@ -4,14 +4,14 @@ import pytest
 import hlo_opt
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 from hlo_opt.runtime.schedule.ops import (
-    Alias,
+    AliasOp,
     Allocate,
-    Branch,
-    Call,
-    Constant,
+    BranchOp,
+    CallOp,
+    ConstantOp,
     Free,
-    Launch,
-    Loop,
+    LaunchOp,
+    LoopOp,
     Op,
     Relayout,
     Routine,
@@ -82,13 +82,13 @@ def by_name(routine: Routine) -> dict[str, object]:
 def test_tuples_need_no_operations_and_a_loop_runs_on_leaves() -> None:
     schedule = schedule_of(LOOP)
     constant, loop = work(schedule.entry)
-    assert isinstance(constant, Constant) and isinstance(loop, Loop)
+    assert isinstance(constant, ConstantOp) and isinstance(loop, LoopOp)
     assert loop.inputs == (constant.outputs[0], schedule.entry.inputs[0])
     assert schedule.entry.results == loop.outputs[1:]
     assert [k.computation.name for k in schedule.routines] == ["main", "condition", "body"]
     body = next(r for k, r in schedule.routines.items() if k.computation.name == "body")
     assert len(body.inputs) == 2 and len(body.results) == 2
-    assert sum(isinstance(s, Launch) for s in body.ops) == 2
+    assert sum(isinstance(s, LaunchOp) for s in body.ops) == 2
 
 
 def test_equal_instructions_share_a_kernel() -> None:
@@ -103,7 +103,7 @@ ENTRY e {
 }
 """
     )
-    c, d, e = (s.kernel for s in schedule.entry.ops if isinstance(s, Launch))
+    c, d, e = (s.kernel for s in schedule.entry.ops if isinstance(s, LaunchOp))
     assert c is d and e is not c
     assert len(schedule.kernels) == 2 == len({k.symbol for k in schedule.kernels})
 
@@ -112,9 +112,9 @@ def test_branches_take_their_own_arguments() -> None:
     schedule = schedule_of(BRANCHES)
     chosen, called = work(schedule.entry)
     x, which = schedule.entry.inputs
-    assert isinstance(chosen, Branch) and chosen.selector == which and chosen.arguments == ((x,), (x,))
+    assert isinstance(chosen, BranchOp) and chosen.selector == which and chosen.arguments == ((x,), (x,))
     assert [k.computation.name for k in chosen.branches] == ["double", "square"]
-    assert isinstance(called, Branch) and called.selector is None and called.arguments == (chosen.outputs,)
+    assert isinstance(called, BranchOp) and called.selector is None and called.arguments == (chosen.outputs,)
 
 
 def test_buffers_are_freed_after_their_last_use() -> None:
@@ -130,9 +130,11 @@ ENTRY e {
 }
 """
     )
-    b, c, d, unused = (op.outputs[0] for op in schedule.entry.ops if isinstance(op, Launch))
+    b, c, d, unused = (op.outputs[0] for op in schedule.entry.ops if isinstance(op, LaunchOp))
     order = [
-        op.outputs if isinstance(op, Launch) else op.inputs for op in schedule.entry.ops if not isinstance(op, Allocate)
+        op.outputs if isinstance(op, LaunchOp) else op.inputs
+        for op in schedule.entry.ops
+        if not isinstance(op, Allocate)
     ]
     assert order == [(b,), (c,), (d,), (b, c), (unused,), (unused,)]
 
@@ -153,9 +155,9 @@ ENTRY e {
     )
     ops = by_name(schedule.entry)
     dot, empty = ops["d"], ops["n"]
-    assert isinstance(dot, Call) and (dot.kind, dot.call) == ("library", "dot")
-    assert isinstance(empty, Call) and empty.kind == "empty"
-    assert isinstance(ops["v"], Alias) and isinstance(ops["t"], Constant)
+    assert isinstance(dot, CallOp) and (dot.kind, dot.call) == ("library", "dot")
+    assert isinstance(empty, CallOp) and empty.kind == "empty"
+    assert isinstance(ops["v"], AliasOp) and isinstance(ops["t"], ConstantOp)
     assert schedule.library_calls("library") == {"dot": 1} and schedule.library_calls("fallback") == {}
 
 

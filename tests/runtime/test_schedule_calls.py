@@ -11,7 +11,7 @@ from hlo_opt.runtime.host.library import HostDevice, HostLibrary, has_compiler
 from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.schedule.executor import Executor
-from hlo_opt.runtime.schedule.ops import Call, Launch
+from hlo_opt.runtime.schedule.ops import CallOp, LaunchOp
 
 needs_compiler = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
 
@@ -146,7 +146,7 @@ ENTRY e {
 """
     entry = build_schedule(hlo_opt.parse(text)).entry
     assert entry.results == entry.inputs
-    assert [s.kind for s in entry.ops if isinstance(s, Call)] == ["empty"] * 2 == ["empty" for _ in entry.ops]
+    assert [s.kind for s in entry.ops if isinstance(s, CallOp)] == ["empty"] * 2 == ["empty" for _ in entry.ops]
 
 
 SAME_TEXT = """HloModule m
@@ -165,7 +165,7 @@ ENTRY e {
 def test_kernels_of_one_text_read_arrays_of_other_dimensions() -> None:
     module = hlo_opt.parse(SAME_TEXT)
     schedule = build_schedule(module)
-    assert len(schedule.kernels) == 1 and sum(isinstance(op, Launch) for op in schedule.entry.ops) == 2
+    assert len(schedule.kernels) == 1 and sum(isinstance(op, LaunchOp) for op in schedule.entry.ops) == 2
     given = [np.arange(48, dtype=np.float32).reshape(s) for s in ((3, 4, 4), (6, 8))]
     for found in hlo_opt.compile(module, "host")(*given):
         assert found.tolist() == list(range(48))

@@ -14,7 +14,7 @@ import hlo_opt
 from hlo_opt.diag import UsageError
 from hlo_opt.fusion.summary import ModuleSummary, module_summary
 from hlo_opt.tune import search
-from hlo_opt.tune.evaluation import Around, Evaluated, Task
+from hlo_opt.tune.evaluation import Evaluated, ResultEdges, Task
 from hlo_opt.tune.search import Tuned, tune
 from hlo_opt.tune.setting import Setting
 from tests.small_modules import H100
@@ -64,8 +64,8 @@ class Priced:
 
 
 @pytest.fixture
-def near(monkeypatch: pytest.MonkeyPatch) -> Around:
-    found = Around((("c", "d"), ("e", "f")), ((("a", "b"), 2.0), (("no", "no"), 1.0), (("g", "h"), 1.0)))
+def near(monkeypatch: pytest.MonkeyPatch) -> ResultEdges:
+    found = ResultEdges((("c", "d"), ("e", "f")), ((("a", "b"), 2.0), (("no", "no"), 1.0), (("g", "h"), 1.0)))
     monkeypatch.setattr(search, "around", lambda task, setting: found)
     return found
 
@@ -75,7 +75,7 @@ def searched(monkeypatch: pytest.MonkeyPatch, priced: Priced, **options) -> Tune
     return tune(TEXT, **options)
 
 
-def test_what_lowers_the_price_is_kept_together(monkeypatch: pytest.MonkeyPatch, near: Around) -> None:
+def test_what_lowers_the_price_is_kept_together(monkeypatch: pytest.MonkeyPatch, near: ResultEdges) -> None:
     priced = Priced({"forbid a:b": 10, "force c:d": 20, "force e:f": -5, "forbid g:h": 1})
     tuned = searched(monkeypatch, priced, trials=120)
     assert set(tuned.setting.forbid) == {("a", "b"), ("g", "h")}
@@ -87,7 +87,7 @@ def test_what_lowers_the_price_is_kept_together(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize(("size", "first", "before"), [(1, 100.0, 100.05), (1, 99.0, 99.0), (501, 99.0, 100.05)])
 def test_before_is_what_fuse_gives(
-    size: int, first: float, before: float, monkeypatch: pytest.MonkeyPatch, near: Around
+    size: int, first: float, before: float, monkeypatch: pytest.MonkeyPatch, near: ResultEdges
 ) -> None:
     """Of choices that are as good as equal the one with the fewest kernels; of a large module the last one."""
     choices = iter([Evaluated(us, ModuleSummary(n, n, 1.0, us)) for us, n in ((first, 2), (100.05, 1))])
@@ -96,7 +96,7 @@ def test_before_is_what_fuse_gives(
     assert tune(TEXT, trials=2).before.us == before
 
 
-def test_a_change_that_no_longer_matters_is_dropped(monkeypatch: pytest.MonkeyPatch, near: Around) -> None:
+def test_a_change_that_no_longer_matters_is_dropped(monkeypatch: pytest.MonkeyPatch, near: ResultEdges) -> None:
     """Each of two edges is better than none, and one of them alone as good as both."""
     priced = Priced({})
 
@@ -114,7 +114,7 @@ def test_a_change_that_no_longer_matters_is_dropped(monkeypatch: pytest.MonkeyPa
     assert tuned.after.us == 70 and ("a", "b") not in tuned.setting.forbid
 
 
-def test_rounds_that_get_lost_are_no_gain(monkeypatch: pytest.MonkeyPatch, near: Around) -> None:
+def test_rounds_that_get_lost_are_no_gain(monkeypatch: pytest.MonkeyPatch, near: ResultEdges) -> None:
     tuned = searched(monkeypatch, Priced({"forbid a:b": 50}, unknown=("forbid a:b",)), trials=100)
     assert tuned.after.us == 100 and tuned.setting.forbid == ()
 
@@ -131,7 +131,7 @@ def test_a_seed_decides_with_any_number_of_workers() -> None:
     assert found(3, 0) == found(3, 1) == found(3, 3)
 
 
-def test_the_order_of_trials_depends_on_the_seed(monkeypatch: pytest.MonkeyPatch, near: Around) -> None:
+def test_the_order_of_trials_depends_on_the_seed(monkeypatch: pytest.MonkeyPatch, near: ResultEdges) -> None:
     asked = []
     for seed in (0, 0, 1):
         priced = Priced({})
@@ -141,7 +141,7 @@ def test_the_order_of_trials_depends_on_the_seed(monkeypatch: pytest.MonkeyPatch
     assert len(set(asked[0])) == len(asked[0])  # nothing is tried twice
 
 
-def test_ctrl_c_keeps_the_best(monkeypatch: pytest.MonkeyPatch, near: Around) -> None:
+def test_ctrl_c_keeps_the_best(monkeypatch: pytest.MonkeyPatch, near: ResultEdges) -> None:
     priced = Priced({"forbid a:b": 10})
     numbers = itertools.count()
 
@@ -171,7 +171,7 @@ def test_ctrl_c_keeps_the_best(monkeypatch: pytest.MonkeyPatch, near: Around) ->
         tune(TEXT, trials=100)
 
 
-def test_the_time_ends_it(monkeypatch: pytest.MonkeyPatch, near: Around) -> None:
+def test_the_time_ends_it(monkeypatch: pytest.MonkeyPatch, near: ResultEdges) -> None:
     now = [0.0]
     monkeypatch.setattr(search.time, "monotonic", lambda: now[0])
     priced = Priced({})
@@ -186,12 +186,12 @@ def test_the_time_ends_it(monkeypatch: pytest.MonkeyPatch, near: Around) -> None
     assert tune(TEXT, seconds=0.5).trials == 4  # every preset, and each choice inside one
 
 
-def test_it_ends_where_no_neighbour_is_left(monkeypatch: pytest.MonkeyPatch, near: Around) -> None:
+def test_it_ends_where_no_neighbour_is_left(monkeypatch: pytest.MonkeyPatch, near: ResultEdges) -> None:
     tuned = searched(monkeypatch, Priced({}), trials=100_000)
     assert tuned.is_done and tuned.trials < 5000 and tuned.after.us == 100
 
 
-def test_progress_is_told(monkeypatch: pytest.MonkeyPatch, near: Around) -> None:
+def test_progress_is_told(monkeypatch: pytest.MonkeyPatch, near: ResultEdges) -> None:
     told: list[tuple[int, float]] = []
     monkeypatch.setattr(search, "evaluate", Priced({"forbid a:b": 10}))
     tune(TEXT, trials=30, progress=lambda count, us: told.append((count, us)))

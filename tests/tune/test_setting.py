@@ -6,13 +6,13 @@ import pytest
 
 from hlo_opt.passes import Pipeline, parse_pipeline, preset, preset_names
 from hlo_opt.tune.setting import (
-    Change,
     Forbid,
     Force,
     LeaveOut,
     SetEverywhere,
     SetOption,
     Setting,
+    SettingChange,
     Swap,
     applied,
     option_changes,
@@ -57,7 +57,7 @@ def spelt(setting: Setting | None) -> str | None:
         (Swap((1, 1), "dce"), None, None),
     ],
 )
-def test_a_change_of_the_passes(change: Change, wanted: str | None, told: str | None) -> None:
+def test_a_change_of_the_passes(change: SettingChange, wanted: str | None, told: str | None) -> None:
     assert spelt(change.apply(START)) == wanted
     assert told is None or str(change) == told
 

@@ -15,7 +15,7 @@ import pytest
 from hlo_opt.cli.group import run
 from hlo_opt.diag import EvaluationError, UsageError
 from hlo_opt.tune import tune
-from hlo_opt.tune.workers import Work, cluster, processes
+from hlo_opt.tune.workers import StartedCall, cluster, processes
 
 TEXT = """HloModule m
 
@@ -29,7 +29,7 @@ ENTRY e {
 
 def test_work_is_done_here_when_its_result_is_asked_for() -> None:
     done: list[int] = []
-    work = Work.of(None, done.append, 1)
+    work = StartedCall.of(None, done.append, 1)
     work.cancel()
     assert done == [] and work.result() is None and done == [1]
 
@@ -41,18 +41,18 @@ def test_work_that_has_not_begun_can_be_left() -> None:
 
             return Future()
 
-    work = Work.of(Never(), len, "abc")
+    work = StartedCall.of(Never(), len, "abc")
     work.cancel()
     assert work.future is not None and work.future.cancelled()
     with ThreadPoolExecutor(1) as executor:
-        assert Work.of(executor, len, "abc").result() == 3
+        assert StartedCall.of(executor, len, "abc").result() == 3
 
 
 def test_processes_do_work_and_one_that_dies_is_told() -> None:
     with processes(1) as executor:
-        assert Work.of(executor, os.getpid).result() != os.getpid()
+        assert StartedCall.of(executor, os.getpid).result() != os.getpid()
         with pytest.raises(EvaluationError, match=r"HLO342 a process died"):
-            Work.of(executor, os._exit, 3).result()
+            StartedCall.of(executor, os._exit, 3).result()
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def address() -> Iterator[str]:
 def test_a_cluster_finds_what_this_process_finds(address: str) -> None:
     alone = tune(TEXT, trials=24)
     with cluster(address) as executor:
-        assert Work.of(executor, os.getpid).result() != os.getpid()
+        assert StartedCall.of(executor, os.getpid).result() != os.getpid()
         found = tune(TEXT, trials=24, executor=executor)
     assert (found.setting, found.after, found.trials) == (alone.setting, alone.after, alone.trials)
 

@@ -41,7 +41,7 @@ class Short:
 
 
 @dataclass(frozen=True)
-class Chain:
+class CopyChain:
     """Copies of a graph.
 
     nodes   the operations of each copy, operands first
@@ -61,12 +61,12 @@ class Chain:
         """The number of operations of all copies."""
         return self.copies * len(self.nodes)
 
-    def mapped(self, copy: Callable[[Instruction], Instruction]) -> Chain:
+    def mapped(self, copy: Callable[[Instruction], Instruction]) -> CopyChain:
         """The chain with every instruction replaced."""
         nodes, leaves, state = (
             [tuple(map(copy, row)) for row in rows] for rows in (self.nodes, self.leaves, self.state)
         )
-        return Chain(self.copies, nodes, leaves, state)
+        return CopyChain(self.copies, nodes, leaves, state)
 
     @cached_property
     def rows(self) -> dict[Instruction, Row]:
@@ -79,11 +79,11 @@ class Chain:
         return {state[:-1]: n for n, state in enumerate(self.state)}
 
 
-def chain_of(computation: Computation, fewest: int) -> Chain | None:
+def chain_of(computation: Computation, fewest: int) -> CopyChain | None:
     """The largest chain found in a computation, with at least `fewest` copies; None where there is none."""
     computation.index_users()
     finder = _Finder(computation, fewest)
-    best: Chain | None = None
+    best: CopyChain | None = None
     for one, other in finder.guesses():
         chain = finder.grown(one, other)
         if chain is not None and (best is None or chain.size > best.size):
@@ -152,7 +152,7 @@ class _Finder:
             for apart in range(1, min(MOST_APART, size // 3) + 1):
                 yield group[middle - apart], group[middle]
 
-    def grown(self, one: Instruction, other: Instruction) -> Chain | None:
+    def grown(self, one: Instruction, other: Instruction) -> CopyChain | None:
         """The chain in which two operations correspond in neighbouring copies; None where there is none."""
         pairs = _Pairs(self)
         if not pairs.join(one, other, may_open=True) or not pairs.close():
@@ -269,7 +269,7 @@ class Handed:
     number: int
 
 
-Edge = Instruction | Handed
+CopyOrigin = Instruction | Handed
 """The origin of an operand in the first copy: a member or leaf, the state, or a value common to all copies."""
 
 
@@ -280,7 +280,7 @@ class _Copies:
         self.finder, self.pairs = finder, pairs
         self.results = sorted(pairs.handed, key=finder.place.__getitem__)
         self.initial = [pairs.handed[m] for m in self.results]
-        self.edges: dict[Instruction, list[Edge]] = {}
+        self.edges: dict[Instruction, list[CopyOrigin]] = {}
         self.leaves: dict[Instruction, None] = {}
         self.moves: dict[Instruction, None] = {}
         """Members that depend on the state."""
@@ -288,7 +288,7 @@ class _Copies:
         self.values: list[list[Instruction]] = []
         self.used: set[Instruction] = set()
 
-    def chain(self) -> Chain | None:
+    def chain(self) -> CopyChain | None:
         if not self._collect():
             return None
         first = {i: i for i in (*self.edges, *self.leaves)}
@@ -302,7 +302,7 @@ class _Copies:
         copies = min([len(self.images), *[_regular([image[i] for image in self.images]) for i in self.leaves]])
         if copies < self.finder.fewest:
             return None
-        chain = Chain(
+        chain = CopyChain(
             copies,
             [tuple(image[i] for image in self.images[:copies]) for i in self.edges],
             [tuple(image[i] for image in self.images[:copies]) for i in self.leaves],
@@ -325,7 +325,7 @@ class _Copies:
         """Collect the members of the first copy, operands first, and where their operands come from. False where it is
         not a chain."""
         results = {m: n for n, m in enumerate(self.results)}
-        edges: dict[Instruction, list[Edge]] = {}
+        edges: dict[Instruction, list[CopyOrigin]] = {}
         stack = [m for m in self.results if m not in self.initial]
         while stack:
             a = stack.pop()
@@ -440,7 +440,7 @@ def _regular(leaves: Sequence[Instruction]) -> int:
 class _Absorbed:
     """Extends a chain by operations that all copies apply to their values alike, and by sums over the copies."""
 
-    def __init__(self, finder: _Finder, chain: Chain) -> None:
+    def __init__(self, finder: _Finder, chain: CopyChain) -> None:
         self.finder = finder
         self.copies = chain.copies
         self.nodes = list(chain.nodes)
@@ -449,7 +449,7 @@ class _Absorbed:
         self.rows = {row[0]: row for row in (*self.nodes, *self.leaves)}
         self.members = {i for row in self.nodes for i in row}
 
-    def chain(self) -> Chain:
+    def chain(self) -> CopyChain:
         todo = list(self.nodes)
         while todo:
             row = todo.pop(0)
@@ -461,7 +461,7 @@ class _Absorbed:
                     self.members.update(added)
                     todo.append(added)
         self.nodes.sort(key=lambda row: self.finder.place[row[0]])
-        return Chain(self.copies, self.nodes, self.leaves, self.state)
+        return CopyChain(self.copies, self.nodes, self.leaves, self.state)
 
     def _row(self, row: Row, user: Instruction) -> Row | None:
         """The counterparts of a member's user in each copy; None where the copies do not have it."""
@@ -499,7 +499,7 @@ class _Absorbed:
         return True
 
 
-def is_chain(chain: Chain) -> bool:
+def is_chain(chain: CopyChain) -> bool:
     """Whether copies are a valid chain: disjoint, with operands from corresponding places, and no input computed from
     them."""
     members = {i for row in chain.nodes for i in row}
@@ -518,7 +518,7 @@ def is_chain(chain: Chain) -> bool:
     return not _reaches(members, inputs)
 
 
-def source(chain: Chain, operands: Row) -> Row | int | None:
+def source(chain: CopyChain, operands: Row) -> Row | int | None:
     """The origin of an operand of members: the row of a member or leaf, a state number, or the operand if common to all
     copies. None where it is none of these."""
     if all(o is operands[0] for o in operands):

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.walk import operands_first
-from hlo_opt.ops.emission import HEROES, NOTABLE, Emitter, emitters_of
+from hlo_opt.ops.emission import HEROES, NOTABLE, XlaEmitter, emitters_of
 from hlo_opt.ops.sets import fused, is_view, results_of, tuple_index
 
 
@@ -44,7 +44,7 @@ class Node:
         return self.instruction.shape
 
     @property
-    def emitter(self) -> Emitter | None:
+    def emitter(self) -> XlaEmitter | None:
         """The emitter of which it can be the hero."""
         return HEROES.get(self.instruction.opcode)
 
@@ -137,7 +137,7 @@ class Cluster:
         return self._opcodes
 
     @property
-    def emitters(self) -> frozenset[Emitter]:
+    def emitters(self) -> frozenset[XlaEmitter]:
         """The emitters of which members can be heroes."""
         return emitters_of(self.opcodes)
 

@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Generic, TypeVar
 
-from hlo_opt.analysis.graph.occurrences import Budget, Matching, Part, match
+from hlo_opt.analysis.graph.occurrences import Matching, RootGraph, VisitBudget, match
 from hlo_opt.analysis.properties import elsewhere, fusion_backend_kind, has_side_effect, is_boundary_fusion
 from hlo_opt.diag import VerifyError
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Literal, Module, Shape
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.sets import APPLIED, fused, is_view, tuple_elements, tuple_index
 
-Value = int | tuple["Value", ...]
+ValueNumber = int | tuple["ValueNumber", ...]
 """The number of an array or token, or the numbers of a tuple's elements."""
 
 WORK_LIMIT = 20_000_000
@@ -141,9 +141,9 @@ class Table:
     laid_out: _Alike[Shape] = field(default_factory=lambda: _Alike(Shape.laid_out))
     """Shapes, equal when layouts are equal too."""
     literals: _Alike[Literal] = field(default_factory=lambda: _Alike(literal_key))
-    budget: Budget = field(default_factory=Budget)
+    budget: VisitBudget = field(default_factory=VisitBudget)
     _heads: dict[Hashable, int] = field(default_factory=dict)
-    _bodies: dict[Hashable, list[Part]] = field(default_factory=dict)
+    _bodies: dict[Hashable, list[RootGraph]] = field(default_factory=dict)
 
     def number(
         self, key: tuple[object, ...], instruction: Instruction | None = None, operands: tuple[int, ...] = ()
@@ -177,14 +177,14 @@ class Table:
         """Whether the order of the value's operands is irrelevant."""
         return is_commutative(str(self.keys[number][0]))
 
-    def flat(self, value: Value) -> int:
+    def flat(self, value: ValueNumber) -> int:
         """One number for a value; a tuple's stands for its elements."""
         if isinstance(value, int):
             return value
         elements = tuple([self.flat(v) for v in value])
         return self.number(("tuple", *elements), None, elements)
 
-    def as_elements(self, number: int, shape: Shape) -> Value:
+    def as_elements(self, number: int, shape: Shape) -> ValueNumber:
         """A tuple-shaped value as its elements."""
         if shape.elements is None:
             return number
@@ -199,7 +199,7 @@ class Table:
         root = self.flat(numbered.root)
         if not numbered.occurrences:
             return root
-        part = Part(root, numbered.occurrences)
+        part = RootGraph(root, numbered.occurrences)
         kinds = tuple(sorted([self.head(o) for o in numbered.occurrences]))
         alike = self._bodies.setdefault(kinds, [])
         for number, known in enumerate(alike):
@@ -209,7 +209,7 @@ class Table:
         return kinds, len(alike) - 1
 
 
-def leaves(value: Value) -> Iterator[int]:
+def leaves(value: ValueNumber) -> Iterator[int]:
     """The numbers of a value's array leaves, in order."""
     if isinstance(value, int):
         yield value
@@ -225,15 +225,15 @@ class Numbered:
     `values` has all instructions when numbered on its own parameters; it is empty when inlined.
     """
 
-    root: Value
-    values: dict[Instruction, Value]
+    root: ValueNumber
+    values: dict[Instruction, ValueNumber]
     occurrences: list[int]
     acts: bool
 
 
 def agree(table: Table, one: Numbered, other: Numbered) -> Matching:
     """Whether two computations on their own parameters are equivalent, and how their occurrences correspond."""
-    left, right = (Part(table.flat(n.root), n.occurrences) for n in (one, other))
+    left, right = (RootGraph(table.flat(n.root), n.occurrences) for n in (one, other))
     if not one.occurrences and not other.occurrences:
         return Matching({} if left.root == right.root else None, {}, {}, False)
     return match(table, left, right, table.budget)
@@ -318,7 +318,7 @@ class Numbering:
         instructions."""
         return self.computation(self.module.entry, None)
 
-    def computation(self, computation: Computation, arguments: tuple[Value, ...] | None) -> Numbered:
+    def computation(self, computation: Computation, arguments: tuple[ValueNumber, ...] | None) -> Numbered:
         """Number a computation on its own parameters (`arguments` None) or inlined. Uses an explicit stack."""
         key = (computation, arguments)
         stack = [_Walk(computation, arguments)]
@@ -348,7 +348,7 @@ class Numbering:
             role = roles.get(opcode)
             if role is None:
                 role = roles[opcode] = _role(instruction)
-            value: Value | None = None
+            value: ValueNumber | None = None
             if role is _ELSEWHERE:
                 if argument_values is not None and instruction.parameter_number is not None:
                     value = argument_values[instruction.parameter_number]
@@ -382,7 +382,7 @@ class Numbering:
                 span=self.module.span(last),
             )
 
-    def _computed(self, i: Instruction, role: _Role, operands: tuple[Value, ...]) -> Value | None:
+    def _computed(self, i: Instruction, role: _Role, operands: tuple[ValueNumber, ...]) -> ValueNumber | None:
         """The value of an instruction without calls or effects; None for one with calls. The common case, optimised for
         speed."""
         table = self.table
@@ -415,8 +415,8 @@ class Numbering:
         return number if shape.elements is None else table.as_elements(number, shape)
 
     def _value(
-        self, walk: _Walk, i: Instruction, operands: tuple[Value, ...], called: list[Numbered], inlined: bool
-    ) -> Value:
+        self, walk: _Walk, i: Instruction, operands: tuple[ValueNumber, ...], called: list[Numbered], inlined: bool
+    ) -> ValueNumber:
         """The value of any other instruction."""
         table = self.table
         opcode = i.opcode
@@ -454,7 +454,7 @@ class Numbering:
         walk.happens(i, [number], True)
         return table.as_elements(number, i.shape)
 
-    def _concatenate(self, i: Instruction, operands: tuple[Value, ...]) -> Value:
+    def _concatenate(self, i: Instruction, operands: tuple[ValueNumber, ...]) -> ValueNumber:
         table, (dimension,) = self.table, i.ints("dimensions")
         parts: list[int] = []
         for value in operands:
@@ -465,7 +465,7 @@ class Numbering:
         table.parts[number, dimension] = flat
         return number
 
-    def _held(self, walk: _Walk, i: Instruction, value: Value) -> Value:
+    def _held(self, walk: _Walk, i: Instruction, value: ValueNumber) -> ValueNumber:
         """The value of an instruction with control dependencies: unique, unless other dependencies imply them. Likewise
         for effects inside it."""
         table = self.table
@@ -479,7 +479,7 @@ class Numbering:
                 table.waits[occurrence] = waits
         return self._wrapped(walk, i, value, needed)
 
-    def _wrapped(self, walk: _Walk, i: Instruction, value: Value, needed: set[int]) -> Value:
+    def _wrapped(self, walk: _Walk, i: Instruction, value: ValueNumber, needed: set[int]) -> ValueNumber:
         if not isinstance(value, int):
             return tuple([self._wrapped(walk, i, v, needed) for v in value])
         waits = self._not_implied(needed, (value,))
@@ -530,12 +530,12 @@ _WAITS = "waits"
 class _Walk:
     """The state of numbering one computation."""
 
-    def __init__(self, computation: Computation, arguments: tuple[Value, ...] | None) -> None:
+    def __init__(self, computation: Computation, arguments: tuple[ValueNumber, ...] | None) -> None:
         self.computation = computation
         self.arguments = arguments
         self.order = list(computation.instructions)
         self.position = 0
-        self.values: dict[Instruction, Value] = {}
+        self.values: dict[Instruction, ValueNumber] = {}
         self.occurrences: list[int] = []
         self.acts = False
         self.inside: dict[Instruction, list[int]] = {}

@@ -21,7 +21,7 @@ BUDGET = 5_000_000
 """The most values that all matchings of one table may visit."""
 
 
-class Graph(Protocol):
+class ValueGraph(Protocol):
     """Values by number. Operands and control predecessors have smaller numbers."""
 
     operands: list[tuple[int, ...]]
@@ -36,7 +36,7 @@ class Graph(Protocol):
 
 
 @dataclass(frozen=True)
-class Part:
+class RootGraph:
     """A root value and the occurrences of its graph, in text order."""
 
     root: int
@@ -44,7 +44,7 @@ class Part:
 
 
 @dataclass
-class Budget:
+class VisitBudget:
     """The number of values that may still be visited."""
 
     left: int = BUDGET
@@ -70,7 +70,7 @@ class Matching:
     """Whether the budget ran out during the search."""
 
 
-def match(graph: Graph, one: Part, other: Part, budget: Budget) -> Matching:
+def match(graph: ValueGraph, one: RootGraph, other: RootGraph, budget: VisitBudget) -> Matching:
     """Match the occurrences of two parts. Visits each dependent value twice where equal occurrences keep their
     order."""
     search = _Search(graph, _View(graph, one), _View(graph, other), budget)
@@ -82,7 +82,7 @@ def match(graph: Graph, one: Part, other: Part, budget: Budget) -> Matching:
 class _View:
     """The values of a part that depend on its occurrences, operands first, and their users."""
 
-    def __init__(self, graph: Graph, part: Part) -> None:
+    def __init__(self, graph: ValueGraph, part: RootGraph) -> None:
         self.part = part
         reached: set[int] = set()
         stack = [part.root, *part.occurrences]
@@ -118,7 +118,7 @@ Seeds = tuple[dict[int, int], dict[int, int]]
 class _Search:
     """The search for a matching, with one set of colours for both parts."""
 
-    def __init__(self, graph: Graph, one: _View, other: _View, budget: Budget) -> None:
+    def __init__(self, graph: ValueGraph, one: _View, other: _View, budget: VisitBudget) -> None:
         self.graph = graph
         self.views = one, other
         self.budget = budget

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ops.emission import HEROES, ORDERS, Emitter
+from hlo_opt.ops.emission import HEROES, ORDERS, XlaEmitter
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def _form(
 
 def fast_form(instruction: Instruction) -> ReductionForm | None:
     """The normalized form of a reduce that a reduction emitter takes; None for others."""
-    if HEROES.get(instruction.opcode) is not Emitter.REDUCTION or not instruction.operands[0].shape.element_count:
+    if HEROES.get(instruction.opcode) is not XlaEmitter.REDUCTION or not instruction.operands[0].shape.element_count:
         return None
     form = reduction_form(instruction)
     return form if form is not None and form.is_fast else None
@@ -201,7 +201,7 @@ def moves_minor(instruction: Instruction) -> bool:
 
 
 def _transposes(instruction: Instruction) -> bool:
-    return HEROES.get(instruction.opcode) is Emitter.TRANSPOSE
+    return HEROES.get(instruction.opcode) is XlaEmitter.TRANSPOSE
 
 
 def only_renames(instruction: Instruction) -> bool:

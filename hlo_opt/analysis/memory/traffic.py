@@ -15,7 +15,7 @@ from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.walk import CONTROL_FLOW, executed_computations
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.accesses import PARTIAL, RULES, SPREADS, Accesses, whole
-from hlo_opt.ops.emission import HEROES, Emitter
+from hlo_opt.ops.emission import HEROES, XlaEmitter
 from hlo_opt.ops.sets import (
     COPIES,
     SLICES,
@@ -153,7 +153,7 @@ def _of_fusion(body: Computation, *, each_once: bool) -> float:
                 read += user.shape.byte_size
             elif user.opcode in SPREADS:
                 read += size
-            elif not (first and HEROES.get(user.opcode) is Emitter.IN_PLACE):
+            elif not (first and HEROES.get(user.opcode) is XlaEmitter.IN_PLACE):
                 is_whole = True
         read += size if is_whole else 0
         total += min(read, size) if each_once else read
@@ -168,7 +168,7 @@ def _written_root(root: Instruction) -> float:
 
 def written_by_root(root: Instruction) -> float:
     """Bytes that a fusion root writes: only the update, if it updates in place."""
-    written = root.operands[1] if HEROES.get(root.opcode) is Emitter.IN_PLACE else root
+    written = root.operands[1] if HEROES.get(root.opcode) is XlaEmitter.IN_PLACE else root
     return float(written.shape.byte_size)
 
 

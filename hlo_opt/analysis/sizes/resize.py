@@ -31,7 +31,7 @@ _REQUEST = re.compile(r"p(\d+):(\d+)(?:=(\d*)\.\.(\d+))?(?:@(\d+))?")
 
 
 @dataclass(frozen=True)
-class Dynamic:
+class SizeRequest:
     """A request: dimension `dimension` of the entry's parameter `parameter` (tuples flattened) has `least` to `most`
     elements; None: from the least that the program takes, to as many as the text says. `priced` is the size that prices
     are for; None: the text's."""
@@ -43,7 +43,7 @@ class Dynamic:
     priced: int | None = None
 
     @classmethod
-    def of(cls, text: str) -> Dynamic:
+    def of(cls, text: str) -> SizeRequest:
         """From `p0:0`, `p0:0=..512`, `p0:0=1..512` or `p0:0=1..512@64`. Raises UsageError."""
         match = _REQUEST.fullmatch(text.strip())
         if match is None:
@@ -218,7 +218,7 @@ def _resize(instruction: Instruction, extents: Mapping[tuple[int, int], Extent],
         edit.set_literal(instruction, Literal(instruction.shape, value=uniform))
 
 
-def bounded(module: Module) -> Iterator[tuple[Dynamic, ...]]:
+def bounded(module: Module) -> Iterator[tuple[SizeRequest, ...]]:
     """Requests for the bounded dimensions of the parameters, from 0 elements or, where that is none, from the least;
     none where there is no such dimension."""
     leaves = [leaf for p in module.entry.parameters for leaf in p.shape.leaves()]
@@ -227,10 +227,10 @@ def bounded(module: Module) -> Iterator[tuple[Dynamic, ...]]:
     ]
     if places and all(0 < size <= MOST_SIZES for _, _, size in places):
         for least in (0, None):
-            yield tuple(Dynamic(k, d, least, size) for k, d, size in places)
+            yield tuple(SizeRequest(k, d, least, size) for k, d, size in places)
 
 
-def tie(module: Module, requests: Sequence[Dynamic], like: Ties | None = None) -> Ties:
+def tie(module: Module, requests: Sequence[SizeRequest], like: Ties | None = None) -> Ties:
     """What follows the dimensions that are asked for, which are one size. `like`: that of a module which this one was
     rewritten from, at the same size: what keeps name and shape follows as it did. Raises UsageError where there is no
     such dimension, and with a code of a page where something needs the size to be known."""

@@ -12,15 +12,15 @@ import math
 from hlo_opt.analysis.graph.cluster import Cluster, Node
 from hlo_opt.analysis.memory.forms import WARP, TiledTranspose, fast_form, moves_data, tiled_transpose
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ops.emission import HEROES, ORDERS, Emitter
+from hlo_opt.ops.emission import HEROES, ORDERS, XlaEmitter
 from hlo_opt.ops.sets import RESHAPES, is_elementwise
 
 CONCATENATE_OPERANDS = 4
 SEARCH_OPERANDS = 3
 """The search for a transpose or concatenate passes through operations with up to this many operands."""
-_SOUGHT = (Emitter.TRANSPOSE, Emitter.CONCATENATE)
+_SOUGHT = (XlaEmitter.TRANSPOSE, XlaEmitter.CONCATENATE)
 """Emitters whose heroes the search looks for, in order."""
-_DECIDES = frozenset({*_SOUGHT, Emitter.REDUCTION})
+_DECIDES = frozenset({*_SOUGHT, XlaEmitter.REDUCTION})
 
 
 def _is_intermediate(node: Node, operand_limit: int) -> bool:
@@ -38,15 +38,15 @@ def _is_intermediate(node: Node, operand_limit: int) -> bool:
     return is_elementwise(instruction)
 
 
-def _sought(instruction: Instruction) -> Emitter | None:
+def _sought(instruction: Instruction) -> XlaEmitter | None:
     """The emitter of which an instruction is a hero that the search looks for: a tiled transpose, a concatenate."""
     emitter = HEROES.get(instruction.opcode)
-    if emitter is Emitter.TRANSPOSE and tiled_transpose(instruction) is None:
+    if emitter is XlaEmitter.TRANSPOSE and tiled_transpose(instruction) is None:
         return None
     return emitter if emitter in _SOUGHT else None
 
 
-def _climb(root: Node, wanted: Emitter) -> Node | None:
+def _climb(root: Node, wanted: XlaEmitter) -> Node | None:
     """The only wanted hero above the root, with nothing but intermediates between it and all results; None
     otherwise."""
     hero: Node | None = None
@@ -84,7 +84,7 @@ def _end_of(node: Node) -> Node:
     return node
 
 
-def hero_of(root: Node, emitters: frozenset[Emitter] = _DECIDES) -> Node:
+def hero_of(root: Node, emitters: frozenset[XlaEmitter] = _DECIDES) -> Node:
     """The non-trivial hero of a root: a tiled transpose, concatenate or reduce above it; otherwise the root.
 
     `emitters`: those of which members can be heroes.
@@ -95,7 +95,7 @@ def hero_of(root: Node, emitters: frozenset[Emitter] = _DECIDES) -> Node:
     for wanted in _SOUGHT:
         if wanted in emitters and (hero := _climb(end, wanted)) is not None:
             return hero
-    return end if end.emitter is Emitter.REDUCTION else root
+    return end if end.emitter is XlaEmitter.REDUCTION else root
 
 
 def heroes_of(cluster: Cluster) -> list[Node]:
@@ -113,34 +113,34 @@ def is_real_reduction(root: Node, hero: Node) -> bool:
 
 def writes_reduction(cluster: Cluster) -> bool:
     """Whether the reduction emitter takes some root (IsInputFusibleReduction)."""
-    if Emitter.REDUCTION not in cluster.emitters:
+    if XlaEmitter.REDUCTION not in cluster.emitters:
         return False
     return any(map(is_real_reduction, cluster.roots, heroes_of(cluster)))
 
 
-def emitter_of(cluster: Cluster) -> tuple[Emitter, Node]:
+def emitter_of(cluster: Cluster) -> tuple[XlaEmitter, Node]:
     """The emitter that XLA would choose, and its hero."""
     roots, emitters = cluster.roots, cluster.emitters
     heroes = heroes_of(cluster)
     for root, hero in zip(roots, heroes, strict=True):
         if is_real_reduction(root, hero):
             if _reductions_agree(roots, heroes, hero):
-                return Emitter.REDUCTION, hero
+                return XlaEmitter.REDUCTION, hero
             break
-    if Emitter.TRANSPOSE in emitters:
+    if XlaEmitter.TRANSPOSE in emitters:
         transpose = _common_transpose(roots, heroes)
         if transpose is not None:
-            return Emitter.TRANSPOSE, transpose
-    if Emitter.IN_PLACE in emitters:
+            return XlaEmitter.TRANSPOSE, transpose
+    if XlaEmitter.IN_PLACE in emitters:
         updated = updates_in_place(cluster)
         if updated is not None:
-            return Emitter.IN_PLACE, updated
+            return XlaEmitter.IN_PLACE, updated
     if len(roots) == 1 and not roots[0].is_input:
-        if roots[0].emitter is Emitter.SCATTER:
-            return Emitter.SCATTER, roots[0]
-        if heroes[0].emitter is Emitter.CONCATENATE and len(heroes[0].operands) <= CONCATENATE_OPERANDS:
-            return Emitter.CONCATENATE, heroes[0]
-    return Emitter.LOOP, roots[0]
+        if roots[0].emitter is XlaEmitter.SCATTER:
+            return XlaEmitter.SCATTER, roots[0]
+        if heroes[0].emitter is XlaEmitter.CONCATENATE and len(heroes[0].operands) <= CONCATENATE_OPERANDS:
+            return XlaEmitter.CONCATENATE, heroes[0]
+    return XlaEmitter.LOOP, roots[0]
 
 
 def _reductions_agree(roots: list[Node], heroes: list[Node], first: Node) -> bool:
@@ -188,7 +188,7 @@ def updates_in_place(cluster: Cluster) -> Node | None:
         node = root
         while node.is_view and not node.is_input:
             node = node.operands[0]
-        if node.is_input or node.emitter is not Emitter.IN_PLACE:
+        if node.is_input or node.emitter is not XlaEmitter.IN_PLACE:
             return None
         updates.append(node)
     window = updates[0].operands[1].shape

@@ -25,7 +25,7 @@ from hlo_opt.analysis.memory.forms import (
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.xla.heroes import hero_of, heroes_of, is_real_reduction
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ops.emission import Emitter, is_slower_unrolled
+from hlo_opt.ops.emission import XlaEmitter, is_slower_unrolled
 
 BLOCK = 128
 
@@ -163,23 +163,23 @@ SCATTER_WARPS = 4
 SCATTER_VECTOR_BITS = 128
 
 
-def emitter_launch(emitter: Emitter, hero: Node, cluster: Cluster, target: DeviceTarget) -> LaunchDimensions:
+def emitter_launch(emitter: XlaEmitter, hero: Node, cluster: Cluster, target: DeviceTarget) -> LaunchDimensions:
     """The launch for a known emitter and hero."""
     most = _most_unrolled(emitter, cluster, target)
     match emitter:
-        case Emitter.REDUCTION:
+        case XlaEmitter.REDUCTION:
             form = fast_form(hero.instruction)
             assert form is not None
             return reduction_dimensions(form, hero, cluster, target)
-        case Emitter.TRANSPOSE:
+        case XlaEmitter.TRANSPOSE:
             return _transpose(hero, cluster, target)
-        case Emitter.SCATTER:
+        case XlaEmitter.SCATTER:
             return _scatter(hero, target, most=most)
-        case Emitter.IN_PLACE:
+        case XlaEmitter.IN_PLACE:
             return loop_dimensions(hero.operands[1].shape, target, most=most)
-        case Emitter.CONCATENATE:
+        case XlaEmitter.CONCATENATE:
             return _concatenate(hero, target, most=most)
-        case Emitter.LOOP:
+        case XlaEmitter.LOOP:
             return _loops([root.shape for root in cluster.roots], target, most=most)
 
 
@@ -217,19 +217,19 @@ def loop_dimensions(shape: Shape, target: DeviceTarget, *, most: int = LOOP_UNRO
     return unrolled_dimensions(first.element_count, loop_unroll(first, target, most=most))
 
 
-def _most_unrolled(emitter: Emitter, cluster: Cluster, target: DeviceTarget) -> int:
+def _most_unrolled(emitter: XlaEmitter, cluster: Cluster, target: DeviceTarget) -> int:
     """The largest unroll factor (MaxUnrollFactor): 1 where unrolling is slower, more for narrow results on Blackwell,
     else 4."""
     if any(is_slower_unrolled(node.instruction) for node in cluster.notable):
         return 1
-    if target.compute_capability // 10 != BLACKWELL or emitter in (Emitter.REDUCTION, Emitter.SCATTER):
+    if target.compute_capability // 10 != BLACKWELL or emitter in (XlaEmitter.REDUCTION, XlaEmitter.SCATTER):
         return LOOP_UNROLL
     written = smallest_bits(r.shape for r in cluster.roots)
     if (
         written is None
         or written >= VECTOR_BITS // LOOP_UNROLL
         or len(cluster.roots) > 1
-        or Emitter.REDUCTION in cluster.emitters
+        or XlaEmitter.REDUCTION in cluster.emitters
     ):
         return LOOP_UNROLL
     shapes = [*(n.shape for n in cluster.inputs.values()), *(r.shape for r in cluster.roots)]
@@ -237,7 +237,9 @@ def _most_unrolled(emitter: Emitter, cluster: Cluster, target: DeviceTarget) -> 
     most = min(MAX_UNROLL, 1 << ((VECTOR_BITS // widest).bit_length() - 1))
     if "pad" in cluster.opcodes:
         most = min(most, 8)
-    while most > LOOP_UNROLL and any(n.emitter is Emitter.TRANSPOSE and _minor_size(n) < most for n in cluster.notable):
+    while most > LOOP_UNROLL and any(
+        n.emitter is XlaEmitter.TRANSPOSE and _minor_size(n) < most for n in cluster.notable
+    ):
         most //= 2
     return max(most, 8)
 

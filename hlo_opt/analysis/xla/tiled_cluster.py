@@ -120,15 +120,15 @@ class DigitIndex:
         return (self.offset, *moving)
 
 
-Indices = tuple[DigitIndex, ...]
+DigitIndices = tuple[DigitIndex, ...]
 
 
-def root_indices(shape: Shape) -> Indices:
+def root_indices(shape: Shape) -> DigitIndices:
     """The identity: each dimension of the kernel's result."""
     return tuple(DigitIndex((Digit(n, size, 1, size, 1),)) for n, size in enumerate(shape.dimensions))
 
 
-def _plain(indices: list[DigitIndex]) -> Indices:
+def _plain(indices: list[DigitIndex]) -> DigitIndices:
     """The indices without digits of size 1."""
     return tuple(
         index
@@ -138,7 +138,7 @@ def _plain(indices: list[DigitIndex]) -> Indices:
     )
 
 
-def operand_indices(node: Node, number: int, indices: Indices) -> Indices | None:
+def operand_indices(node: Node, number: int, indices: DigitIndices) -> DigitIndices | None:
     """The indices of an operand, given the node's; None where tiles do not carry over (gathers, windows, padding,
     concatenation)."""
     instruction = node.instruction
@@ -183,7 +183,7 @@ def _scaled(index: DigitIndex, factor: int) -> DigitIndex:
     return DigitIndex(tuple(digits), index.offset * factor)
 
 
-def _reshaped(result: Shape, operand: Shape, indices: Indices) -> list[DigitIndex] | None:
+def _reshaped(result: Shape, operand: Shape, indices: DigitIndices) -> list[DigitIndex] | None:
     """The indices before a reshape: equal dimensions pass through, others are split and joined digit by digit."""
     if result.element_count != operand.element_count or not result.element_count:
         return None
@@ -298,10 +298,10 @@ class TiledCluster:
     """
 
     nodes: list[TiledNode]
-    indices: list[Indices]
-    reshapes: list[tuple[int, Indices]]
+    indices: list[DigitIndices]
+    reshapes: list[tuple[int, DigitIndices]]
     extents: list[Callable[[Sequence[int]], tuple[int, ...]]] = field(default_factory=list)
-    """Per entry of `indices`: selects the extents of its dimensions from the values computed in `Tiles`."""
+    """Per entry of `indices`: selects the extents of its dimensions from the values computed in `ClusterTiles`."""
     constants: list[int] = field(default_factory=list)
     compounds: list[DigitIndex] = field(default_factory=list)
     fixed_strides: list[tuple[int, ...] | None] = field(default_factory=list)
@@ -356,14 +356,14 @@ def tile_cluster(cluster: Cluster) -> TiledCluster | None:
 class _Reached:
     """The indices at which nodes are reached, by numbers: most operations read their operands at their own."""
 
-    def __init__(self, indices: list[Indices]) -> None:
+    def __init__(self, indices: list[DigitIndices]) -> None:
         """`indices` is filled, each tuple once."""
         self._indices = indices
-        self._numbers: dict[Indices, int] = {}
+        self._numbers: dict[DigitIndices, int] = {}
         self._tileable: list[bool] = []
         self._plain: dict[int, int] = {}
 
-    def number(self, indices: Indices) -> int:
+    def number(self, indices: DigitIndices) -> int:
         """The number of a tuple of indices."""
         number = self._numbers.setdefault(indices, len(self._indices))
         if number == len(self._indices):
@@ -448,7 +448,7 @@ _Key = tuple[object, ...]
 """What tells the tiles of a node apart."""
 
 
-class Tiles:
+class ClusterTiles:
     """A tiling: the tiles of all indices for a tile of the result. `extents` and `padded` go by position in
     `TiledCluster.indices`."""
 

@@ -17,13 +17,13 @@ from hlo_opt.analysis.graph.cluster import Cluster, Node
 from hlo_opt.analysis.memory.traffic import per_element, reducer_flops
 from hlo_opt.analysis.properties import GENERIC_TRITON, fusion_backend_kind
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.analysis.xla.tiled_cluster import TiledCluster, TiledNode, Tiles, padded, tile_cluster
+from hlo_opt.analysis.xla.tiled_cluster import ClusterTiles, TiledCluster, TiledNode, padded, tile_cluster
 from hlo_opt.analysis.xla.timing import RESOLUTION, KernelEstimate, compute_ns, overlapped, read_ns, write_ns
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.walk import operands_first
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.call_config import field
-from hlo_opt.ops.emission import HEROES, Emitter
+from hlo_opt.ops.emission import HEROES, XlaEmitter
 from hlo_opt.ops.sets import is_elementwise
 
 REGISTER_SHARE = 0.4
@@ -65,7 +65,7 @@ def tiled_kernel(cluster: Cluster, target: DeviceTarget, tiles: TileSizes) -> Ke
     tiled = tile_cluster(cluster)
     if tiled is None:
         return _IMPOSSIBLE
-    price = _price(tiled, Tiles(tiled, tiles.sizes), target, tiles.warps)
+    price = _price(tiled, ClusterTiles(tiled, tiles.sizes), target, tiles.warps)
     return _IMPOSSIBLE if price is None else price
 
 
@@ -74,14 +74,14 @@ def best_tiled_kernel(cluster: Cluster, target: DeviceTarget) -> KernelEstimate:
     return best_tiling(cluster, target)[1]
 
 
-Best = tuple[TileSizes | None, KernelEstimate]
+BestTiling = tuple[TileSizes | None, KernelEstimate]
 
 MAX_REMEMBERED = 16384
-_best_of: dict[tuple[object, ...], Best] = {}
+_best_of: dict[tuple[object, ...], BestTiling] = {}
 """Cache by structure: a model's layers repeat kernels."""
 
 
-def best_tiling(cluster: Cluster, target: DeviceTarget) -> Best:
+def best_tiling(cluster: Cluster, target: DeviceTarget) -> BestTiling:
     """The best valid tiling (powers of two or whole dimensions) and its estimate; None and infinity where there is
     none."""
     key = (target, *structure(cluster, target.compute_capability))
@@ -107,14 +107,14 @@ def structure(cluster: Cluster, capability: int) -> tuple[object, ...]:
         for name in ("dimensions", "slice"):
             if name in instruction.attributes:
                 parts.append(instruction.attributes[name].text)
-        if node.emitter is Emitter.REDUCTION:
+        if node.emitter is XlaEmitter.REDUCTION:
             parts.append(reducer_flops(instruction.called_by("to_apply"), capability))
     return tuple(parts)
 
 
-def _search(cluster: Cluster, target: DeviceTarget) -> Best:
+def _search(cluster: Cluster, target: DeviceTarget) -> BestTiling:
     tiled = tile_cluster(cluster)
-    best: Best = (None, _IMPOSSIBLE)
+    best: BestTiling = (None, _IMPOSSIBLE)
     if tiled is None:
         return best
     choices = [_tile_choices(d) for d in tiled.root.shape.dimensions]
@@ -124,7 +124,7 @@ def _search(cluster: Cluster, target: DeviceTarget) -> Best:
     for sizes in itertools.product(*[reversed(c) for c in choices]):  # good ones early; of equal ones the smallest
         if padded(sizes) > room or _write_ns(tiled, sizes, target) - RESOLUTION > 1000 * best[1].us:
             continue
-        tiles = Tiles(tiled, sizes)
+        tiles = ClusterTiles(tiled, sizes)
         if not tiles.is_valid():
             continue
         warps = next((warps for limit, warps in _WARPS if tiles.largest <= limit), MOST_WARPS)
@@ -156,7 +156,7 @@ def flops_per_tile_element(instruction: Instruction, capability: int) -> float:
         return 0.0
     if is_elementwise(instruction):
         return float(per_element(instruction, capability))
-    if HEROES.get(instruction.opcode) is Emitter.REDUCTION:
+    if HEROES.get(instruction.opcode) is XlaEmitter.REDUCTION:
         operand_count = instruction.operands[0].shape.element_count
         result_count = next(instruction.shape.leaves()).element_count
         reducer = reducer_flops(instruction.called_by("to_apply"), capability)
@@ -164,7 +164,7 @@ def flops_per_tile_element(instruction: Instruction, capability: int) -> float:
     return 0.0
 
 
-ReadTimes = dict[tuple[Shape, tuple[int, ...], tuple[int, ...], int], tuple[float, int]]
+RememberedReads = dict[tuple[Shape, tuple[int, ...], tuple[int, ...], int], tuple[float, int]]
 """Nanoseconds and bytes of an array that all blocks read, by its shape, the extents and strides of a tile, and the
 blocks: kernels that grow try the same tilings of the same arrays again."""
 
@@ -186,7 +186,7 @@ class Sums:
     kept: set[int]
     inputs: list[TiledNode]
     alike: dict[tuple[int, Shape], int]
-    times: ReadTimes
+    times: RememberedReads
 
     @classmethod
     def of(cls, tiled: TiledCluster, target: DeviceTarget) -> Sums:
@@ -219,7 +219,7 @@ KEPT = -1
 
 
 def _price(
-    tiled: TiledCluster, tiles: Tiles, target: DeviceTarget, warps: int, most: float = math.inf
+    tiled: TiledCluster, tiles: ClusterTiles, target: DeviceTarget, warps: int, most: float = math.inf
 ) -> KernelEstimate | None:
     """The time of all blocks; None where a tile that must stay in registers does not fit, or the time is certainly
     above `most` microseconds: with what the first path to each node computes and reads, before the other paths are
@@ -270,18 +270,18 @@ def _price(
 
 
 @functools.lru_cache(maxsize=4)
-def _reads_known(target: DeviceTarget) -> ReadTimes:
+def _reads_known(target: DeviceTarget) -> RememberedReads:
     return {}
 
 
-def _read(shape: Shape, index: int, tiles: Tiles, target: DeviceTarget) -> tuple[int, float]:
+def _read(shape: Shape, index: int, tiles: ClusterTiles, target: DeviceTarget) -> tuple[int, float]:
     """The bytes of an array that all blocks read at an index, and their share of the memory transactions."""
     sizes = tiles.extents[index]
     size = tiles.blocks * math.prod(map(min, sizes, shape.dimensions)) * shape.type.bytes
     return size, _transaction_use(shape, sizes, tiles.strides(index), target)
 
 
-def _reads(inputs: Iterable[TiledNode], tiles: Tiles, target: DeviceTarget) -> tuple[float, int]:
+def _reads(inputs: Iterable[TiledNode], tiles: ClusterTiles, target: DeviceTarget) -> tuple[float, int]:
     """Nanoseconds and bytes of inputs, of which one may be read in several tiles."""
     sizes: dict[Node, tuple[int, float]] = {}
     for tiled_node in inputs:

@@ -13,7 +13,7 @@ from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node
 from hlo_opt.analysis.memory.traffic import accesses, written_by_root
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.accesses import Accesses
-from hlo_opt.ops.emission import HEROES, Emitter
+from hlo_opt.ops.emission import HEROES, XlaEmitter
 from hlo_opt.ops.sets import is_elementwise, is_view, tuple_elements, tuple_index
 
 IMMEDIATE_ELEMENTS = 8
@@ -164,7 +164,7 @@ class ClusterUsage(Usage):
             and self.utilization[place] == 1.0
             and self.emitted[place] == 1
             and above.root is not None
-            and above.root.emitter is not Emitter.IN_PLACE
+            and above.root.emitter is not XlaEmitter.IN_PLACE
         )
 
     def adopt(self, above: Follower, root: Node, place: Node, inputs: Mapping[Node, Node]) -> None:
@@ -234,7 +234,7 @@ def use_of(instruction: Instruction, capability: int) -> Use:
     return Use(
         accesses(instruction, capability),
         _passes_on(instruction),
-        HEROES.get(instruction.opcode) is Emitter.IN_PLACE,
+        HEROES.get(instruction.opcode) is XlaEmitter.IN_PLACE,
         instruction.shape.byte_size if is_large else 0,
     )
 

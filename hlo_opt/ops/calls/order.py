@@ -25,14 +25,14 @@ _SUMS = frozenset({"add", "subtract", "multiply"})
 _EXACT = frozenset({"abs", "negate", "not", "and", "or", "xor", "compare", "select", "constant", "copy", "bitcast"})
 _EXACT |= {"bitcast-convert"}
 
-Key = tuple[tuple[Any, int], bool, bool]
+OrderKey = tuple[tuple[Any, int], bool, bool]
 """((steps, number of their result), whether floats compare in total order, whether the order is descending)"""
 
 
-def sort_keys(comparator: Computation) -> tuple[Key, ...] | None:
+def sort_keys(comparator: Computation) -> tuple[OrderKey, ...] | None:
     """The keys of a comparator, most significant first; None for another comparison, or a type that CuPy does not
     sort."""
-    keys: list[Key] = []
+    keys: list[OrderKey] = []
     parameters = {p: (p.parameter_number or 0) // 2 for p in comparator.parameters}
     for compare in comparisons(comparator):
         side = mirrored(*compare.operands, bitcasts=True)

@@ -50,7 +50,7 @@ class _Matrix:
 
 
 @dataclass(frozen=True)
-class Product:
+class StridedProduct:
     """[batch, m, k] x [batch, k, n] -> [batch, m, n], row by row, as calls of cublasGemmStridedBatchedEx, or as one of
     cublasGemmBatchedEx.
 
@@ -129,7 +129,7 @@ def _extent(count: int, batch: int, step: int, outer: int, inner: int) -> int:
     return (count - 1) * batch + (outer - 1) * step + inner
 
 
-def product_of(call: DeviceCall) -> Product | None:
+def product_of(call: DeviceCall) -> StridedProduct | None:
     """A dot as a few calls of cuBLAS on its operands as they lie; None where one of them must be copied first, and for
     other calls."""
     if call.function != "gemm_call":
@@ -160,7 +160,7 @@ def product_of(call: DeviceCall) -> Product | None:
     return None
 
 
-def _finishes(product: Product, shapes: Sequence[Described]) -> bool:
+def _finishes(product: StridedProduct, shapes: Sequence[Described]) -> bool:
     """Whether what follows is about the columns of one call as cuBLAS writes them: a bias is one row."""
     if len(product.starts) > 1 or product.types[0] not in FEW_BITS:
         return False
@@ -208,7 +208,7 @@ def _divided(
 
 def _multiplied(
     batch: Sequence[_Index], rows: Sequence[_Index], columns: Sequence[_Index], sums: Sequence[_Index]
-) -> Product | None:
+) -> StridedProduct | None:
     """The product over these indices; None where cuBLAS cannot read or write the arrays as they lie."""
     row, column, length = _merged(rows), _merged(columns), _merged(sums)
     if row is None or column is None or length is None:
@@ -235,7 +235,7 @@ def _multiplied(
         return None
     starts = tuple((at * steps[0], at * steps[1], at * steps[2]) for at in range(outer[0].size))
     sizes = (m.size, n.size, k.size)
-    return Product(("", ""), b.size, sizes, one, other, target.step, target.batch, is_swapped, False, starts)
+    return StridedProduct(("", ""), b.size, sizes, one, other, target.step, target.batch, is_swapped, False, starts)
 
 
 def _merged(indices: Sequence[_Index]) -> _Index | None:

@@ -25,7 +25,7 @@ Meaning = Callable[..., Any]
 afterwards."""
 
 Precision = Literal["own", "f32", "f64"]
-Cost = Literal["cheap", "complex", "always"] | Callable[[Instruction], bool]
+CostClass = Literal["cheap", "complex", "always"] | Callable[[Instruction], bool]
 
 INTEGERS = ("signed", "unsigned")
 NUMBERS = ("signed", "unsigned", "float", "complex")
@@ -46,7 +46,7 @@ def elementwise(
     ulp: float = 0.0,
     complex_ulp: float = 0.0,
     on_gpu: Mapping[str, float] | None = None,
-    expensive: Cost = "cheap",
+    expensive: CostClass = "cheap",
     commutative: bool = False,
     precision: Precision = "f32",
     attributes: Mapping[str, bool] | None = None,
@@ -209,7 +209,7 @@ def _on_gpu(ulp: Mapping[str, float]) -> Callable[[ElementType], float]:
     return on_gpu
 
 
-def _expensive(cost: Cost) -> Callable[[Instruction], bool]:
+def _expensive(cost: CostClass) -> Callable[[Instruction], bool]:
     if callable(cost):
         return cost
     if cost == "complex":

@@ -30,11 +30,11 @@ FUNCTIONS = {
 NOT_COMPLEX = frozenset({"exponential-minus-one", "logistic", "maximum", "minimum", "select"})
 """Those that NumPy and CuPy do not define for complex numbers."""
 
-Function = Callable[..., Any]
+ArrayFunction = Callable[..., Any]
 
 _BITS = frozenset({"s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "pred"})
 _NUMBERS = _BITS - {"pred"} | {"f32", "f64"}
-_PLAIN: dict[str, tuple[frozenset[str], Function]] = {
+_PLAIN: dict[str, tuple[frozenset[str], ArrayFunction]] = {
     **{opcode: (_NUMBERS, getattr(np, FUNCTIONS[opcode])) for opcode in ("add", "subtract", "multiply")},
     **{opcode: (_BITS, getattr(np, FUNCTIONS[opcode])) for opcode in ("and", "or", "xor")},
     "maximum": (_NUMBERS, maximum),
@@ -43,7 +43,7 @@ _PLAIN: dict[str, tuple[frozenset[str], Function]] = {
 """(types of operands and result, function)."""
 
 
-def plain(instruction: Instruction) -> Function | None:
+def plain(instruction: Instruction) -> ArrayFunction | None:
     """The binary function that equals the `evaluate` face on two operands of one type; None where there is none."""
     name, shape = instruction.operands[0].shape.type.name, instruction.shape
     if instruction.opcode == "compare":

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from hlo_opt.ops import faces, numeric
 from hlo_opt.ops.elementwise.arithmetic import every
-from hlo_opt.ops.elementwise.declare import INTEGERS, REALS, Cost, Meaning, elementwise
+from hlo_opt.ops.elementwise.declare import INTEGERS, REALS, CostClass, Meaning, elementwise
 
 
 def in_double(function: str, operands: int = 1) -> str:
@@ -28,7 +28,7 @@ def _function(
     ulp: float,
     *,
     accepts: tuple[str, ...] = REALS,
-    cost: Cost = "always",
+    cost: CostClass = "always",
     complex_name: str = "",
     spread: faces.Spreading = faces.RISING,
     slow: bool = True,

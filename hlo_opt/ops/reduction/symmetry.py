@@ -10,7 +10,7 @@ from __future__ import annotations
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ops.spec import OpKind, find
 
-Value = tuple[int, bool]
+SignedNumber = tuple[int, bool]
 """The number of a value, and whether its negative is meant."""
 
 
@@ -29,9 +29,9 @@ def _is_plain(i: Instruction) -> bool:
     return spec is not None and spec.kind is OpKind.ELEMENTWISE and not list(i.called())
 
 
-def _result(reducer: Computation, order: tuple[int, int], numbers: dict[object, int]) -> Value:
+def _result(reducer: Computation, order: tuple[int, int], numbers: dict[object, int]) -> SignedNumber:
     """The result if parameter `k` is the value `order[k]`. `numbers` gains the values on the way."""
-    values: dict[Instruction, Value] = {}
+    values: dict[Instruction, SignedNumber] = {}
     for i in reducer.instructions:
         if i.parameter_number is not None:
             values[i] = numbers.setdefault(order[i.parameter_number], len(numbers)), False
@@ -42,7 +42,7 @@ def _result(reducer: Computation, order: tuple[int, int], numbers: dict[object, 
     return values[reducer.root]
 
 
-def _of_operation(i: Instruction, operands: list[Value], numbers: dict[object, int]) -> Value:
+def _of_operation(i: Instruction, operands: list[SignedNumber], numbers: dict[object, int]) -> SignedNumber:
     spec = find(i.opcode)
     is_equality = i.opcode == "compare" and i.word("direction") in ("EQ", "NE")
     if i.opcode == "negate":

@@ -9,14 +9,14 @@ import numpy as np
 
 from hlo_opt.ir import Instruction, SliceDimension, array
 from hlo_opt.ops.sets import read_window, written_window
-from hlo_opt.passes.expansion import Writer
+from hlo_opt.passes.expansion import BroadcastingWriter
 
 
 class KnownWindows:
     """Writes `dynamic-slice` and `dynamic-update-slice` whose start indices are constants. The parts of an array are
     known, so that a chain of updates is one concatenation, and a slice of one part is that part."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: BroadcastingWriter) -> None:
         self._writer = writer
         self._parts: dict[Instruction, tuple[int, tuple[Instruction, ...]]] = {}
         """The dimension and the operands of concatenations."""

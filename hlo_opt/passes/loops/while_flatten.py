@@ -23,7 +23,7 @@ from hlo_opt.ir.walk import needed_first, operands_first
 from hlo_opt.ops.sets import read_window, tuple_elements, tuple_index, written_window
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.passes.base import PassContext, RewritingPass
-from hlo_opt.passes.expansion import CountedLoop, Writer
+from hlo_opt.passes.expansion import BroadcastingWriter, CountedLoop
 from hlo_opt.passes.loops.numbers import copied_into, is_bound, is_called_once, renewed
 
 MOST_ROUNDS = (1 << 31) - 1
@@ -223,7 +223,7 @@ class _Nest:
 
     def put(self) -> Instruction:
         """Replace both loops by the one loop."""
-        start_values, writer = tuple_elements(self.outer.operands[0]) or [], Writer(self.outer.computation)
+        start_values, writer = tuple_elements(self.outer.operands[0]) or [], BroadcastingWriter(self.outer.computation)
         body, inside = self.outer.called_by("body"), self.inner.called_by("body")
         flat = {n: self._flat(element) for element, n in self.written.items()}
         flat_rows = {element: self._flat(element) for element in self.rows}
@@ -289,7 +289,7 @@ class _Nest:
 
     def _read(self, results: dict[int, Instruction]) -> None:
         """Let the readers of the outer loop read the one loop."""
-        writer, outer = Writer(self.outer.computation), self.outer
+        writer, outer = BroadcastingWriter(self.outer.computation), self.outer
         results[self.counters[0]] = writer.number(self.rounds[0])
         values: dict[int, Instruction] = {}
 
@@ -318,7 +318,7 @@ class _Nest:
             edit.remove(start)
 
 
-def _under(writer: Writer, value: Instruction, shape: Shape) -> Instruction:
+def _under(writer: BroadcastingWriter, value: Instruction, shape: Shape) -> Instruction:
     """A row-major value under another shape, or the value that it is a reshape of, if that has the shape."""
     if value.shape.same_bytes(shape):
         return value

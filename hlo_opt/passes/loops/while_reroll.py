@@ -17,7 +17,7 @@ from typing import Literal as OneOf
 
 import numpy as np
 
-from hlo_opt.analysis.graph.chains import Chain, Row, chain_of, source
+from hlo_opt.analysis.graph.chains import CopyChain, Row, chain_of, source
 from hlo_opt.analysis.graph.inlining import remove_uncalled
 from hlo_opt.analysis.graph.loops import trip_count
 from hlo_opt.analysis.properties import effectful_computations
@@ -28,7 +28,7 @@ from hlo_opt.ops.sets import COPIES, cut_out, is_elementwise, launches, looped
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.dce import sweep
-from hlo_opt.passes.expansion import CountedLoop, Writer
+from hlo_opt.passes.expansion import BroadcastingWriter, CountedLoop
 from hlo_opt.passes.loops.numbers import copied_into, from_numbers, renewed
 from hlo_opt.passes.loops.while_flatten import flatten
 from hlo_opt.passes.pipeline import parse_pipeline
@@ -94,7 +94,7 @@ class WhileReroll(RewritingPass):
         remove_uncalled(module)
 
 
-def _completed(computation: Computation, fewest: int) -> tuple[Chain | None, list[Instruction]]:
+def _completed(computation: Computation, fewest: int) -> tuple[CopyChain | None, list[Instruction]]:
     """The largest chain of a computation. A last copy may lack operations that nothing needs there; they are added.
     Returns the chain and these operations, operands first."""
     chain = chain_of(computation, fewest)
@@ -142,14 +142,14 @@ class _Rolled:
     `stacked` rows of which others are read one by one."""
 
     computation: Computation
-    chain: Chain
+    chain: CopyChain
     after: dict[Instruction, int] = field(default_factory=dict)
     last: list[Row] = field(default_factory=list)
     joined: list[tuple[Row, Instruction]] = field(default_factory=list)
     stacked: list[Row] = field(default_factory=list)
 
     @classmethod
-    def of(cls, computation: Computation, chain: Chain) -> _Rolled | None:
+    def of(cls, computation: Computation, chain: CopyChain) -> _Rolled | None:
         """The rolled chain; None where constants that differ are too large, or results that are read are not
         row-major."""
         rolled = cls(computation, chain)
@@ -324,7 +324,7 @@ class _Outside:
     """The computation around the loop: arrays for the results of the rounds, and parts of them."""
 
     def __init__(self, computation: Computation, copies: int) -> None:
-        self.writer, self.copies = Writer(computation), copies
+        self.writer, self.copies = BroadcastingWriter(computation), copies
 
     def zeros(self, shape: Shape) -> Instruction:
         """An array of zeros, which the rounds overwrite."""
@@ -364,7 +364,7 @@ class _Round:
 
     def __init__(
         self,
-        chain: Chain,
+        chain: CopyChain,
         loop: CountedLoop,
         shared: dict[Instruction, Instruction],
         tables: dict[Instruction, Instruction],

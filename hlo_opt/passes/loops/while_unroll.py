@@ -25,7 +25,7 @@ from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Called, Computation, Instruction, Literal, Module, Shape, edit
 from hlo_opt.ops.sets import launches, tuple_elements, tuple_index
 from hlo_opt.passes.base import PassContext, RewritingPass
-from hlo_opt.passes.expansion import Writer
+from hlo_opt.passes.expansion import BroadcastingWriter
 from hlo_opt.passes.loops.numbers import copied_into
 from hlo_opt.passes.pipeline import parse_pipeline
 from hlo_opt.passes.while_fusion import one_launch
@@ -61,7 +61,7 @@ class WhileUnroll(RewritingPass):
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         for loop in [i for i in computation.instructions if i.opcode == "while"]:
-            rounds = Rounds.of(loop)
+            rounds = UnrolledLoop.of(loop)
             if rounds is None:
                 continue
             factor = self.factor if isinstance(self.factor, int) else rounds.best(context)
@@ -73,7 +73,7 @@ class WhileUnroll(RewritingPass):
 
 
 @dataclass(frozen=True)
-class Rounds:
+class UnrolledLoop:
     """A counted loop. `counter` is the number of the element of its state that counts."""
 
     loop: Instruction
@@ -81,7 +81,7 @@ class Rounds:
     counter: int
 
     @classmethod
-    def of(cls, loop: Instruction) -> Rounds | None:
+    def of(cls, loop: Instruction) -> UnrolledLoop | None:
         """The rounds of a loop; None where it is not counted, where it or an operation in it has control predecessors,
         where others wait for it, or where something else sees that it runs."""
         count, body = counted(loop), loop.called_by("body")
@@ -123,7 +123,7 @@ class Rounds:
         state = [outline.parameter_for(alone, n, i) for n, i in enumerate(tuple_elements(loop.operands[0]) or [])]
         if not state:
             state = [edit.create_parameter(alone, f"p{n}", s, n) for n, s in enumerate(loop.shape.elements or ())]
-        results = Rounds(loop, self.count, self.counter).written(alone, state, state[self.counter], factor)
+        results = UnrolledLoop(loop, self.count, self.counter).written(alone, state, state[self.counter], factor)
         edit.create_tuple(alone, results, root=True)
         remove_uncalled(module)
         parse_pipeline(ALONE).run(module, PassContext(context.options))
@@ -168,7 +168,9 @@ class Rounds:
         counter = edit.create_element(edit.create_parameter(condition, "state", loop.shape, 0), self.counter)
         end = count.start + times * factor * count.step
         limit = _constant(condition, counter.shape, end)
-        edit.set_root(condition, Writer(condition).compare("LT" if count.step > 0 else "GT", counter, limit))
+        edit.set_root(
+            condition, BroadcastingWriter(condition).compare("LT" if count.step > 0 else "GT", counter, limit)
+        )
         attributes = {name: value for name, value in loop.attributes.items() if name != "backend_config"}
         called = {"condition": Called(condition), "body": Called(many)}
         replacement = edit.create(

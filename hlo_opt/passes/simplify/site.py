@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hlo_opt.ir import Attribute, Called, ElementType, Instruction, Literal, Shape, SliceDimension, array, edit
-from hlo_opt.ir.attribute import Value
+from hlo_opt.ir.attribute import AttributeValue
 
 
 class Site:
@@ -35,7 +35,7 @@ class Site:
         self.created.clear()
         self.met.clear()
 
-    def emit(self, opcode: str, shape: Shape, *operands: Instruction, **attributes: Value) -> Instruction:
+    def emit(self, opcode: str, shape: Shape, *operands: Instruction, **attributes: AttributeValue) -> Instruction:
         """Create an operation."""
         typed: dict[str, Attribute | Called] = {n: Attribute.of(v) for n, v in attributes.items()}
         return self._add(edit.create(self.computation, opcode, opcode, shape, operands, typed))
@@ -46,7 +46,11 @@ class Site:
         return self.emit(opcode, array(first.type, *first.dimensions), *operands)
 
     def again(
-        self, like: Instruction, operands: Sequence[Instruction], shape: Shape | None = None, **attributes: Value
+        self,
+        like: Instruction,
+        operands: Sequence[Instruction],
+        shape: Shape | None = None,
+        **attributes: AttributeValue,
     ) -> Instruction:
         """The same operation on other operands, perhaps with another shape and other attributes; an empty list that was
         not there is left out."""

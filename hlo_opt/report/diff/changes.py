@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hlo_opt.analysis.graph.compare.flat import Flat, Scope, Site
+from hlo_opt.analysis.graph.compare.flat import Flat, FlatSite, Scope
 from hlo_opt.analysis.graph.compare.matching import Matched, is_run
 from hlo_opt.analysis.graph.digest import HEADER, header
 from hlo_opt.analysis.graph.loops import trip_count
@@ -59,23 +59,23 @@ class Change:
     says. `places` counts the calls in which it is."""
 
     kind: str
-    old: Site | None = None
-    new: Site | None = None
+    old: FlatSite | None = None
+    new: FlatSite | None = None
     details: tuple[Detail, ...] = ()
     places: int = 1
     old_source: str = ""
     new_source: str = ""
     holds: int = 0
     """Instructions of the computations that it calls, where it is added or lost."""
-    again: Site | None = None
+    again: FlatSite | None = None
     """Where it is added or lost: what computes the same in its module all the same."""
     order: float = 0.0
     """Where it stands among the others: what is needed comes first."""
-    repeated: list[Site] = field(default_factory=list)
+    repeated: list[FlatSite] = field(default_factory=list)
     """Its sites in further calls of the computation that it is in; of what the header says of inputs, these."""
 
     @property
-    def sites(self) -> list[Site]:
+    def sites(self) -> list[FlatSite]:
         return [s for s in (self.old, self.new) if s is not None]
 
     @property
@@ -169,7 +169,7 @@ def changes(matched: Matched) -> tuple[list[Change], Counts]:
     return listed, Counts(alike, changed, len(added), len(lost), len(matched.moved))
 
 
-def _line(module: Module, site: Site) -> str:
+def _line(module: Module, site: FlatSite) -> str:
     """The Python line of an operation; of a constant or what is made of constants, where it has none, that of what
     reads it: JAX writes constants without."""
     line = source_location(module, site.instruction)
@@ -190,7 +190,7 @@ def _starts(flat: Flat) -> tuple[dict[Scope, int], int]:
     return starts, total
 
 
-def _stood(site: Site, starts: dict[Scope, int], span: int) -> float:
+def _stood(site: FlatSite, starts: dict[Scope, int], span: int) -> float:
     """Where in the new module something lost would stand: before what read it."""
     for user, _, _ in site.users:
         if user.partner is not None:
@@ -201,7 +201,7 @@ def _stood(site: Site, starts: dict[Scope, int], span: int) -> float:
     return span
 
 
-def _renumbered(scope: Scope) -> set[Site]:
+def _renumbered(scope: Scope) -> set[FlatSite]:
     """Parameters in another order; a parameter that was inserted before them is reported by itself."""
     pairs = [
         (site.instruction.parameter_number, site.partner.instruction.parameter_number, site)
@@ -218,7 +218,7 @@ def is_small(body: Scope) -> bool:
     return len(body.sites) <= 4 * DEEPEST
 
 
-def _unmatched(flat: Flat, scopes: dict[Scope, None], matched: Matched, applied: set[Scope]) -> Iterator[Site]:
+def _unmatched(flat: Flat, scopes: dict[Scope, None], matched: Matched, applied: set[Scope]) -> Iterator[FlatSite]:
     """What one module alone has, but for values that the other has too, however often, and for constants, which are
     reported with their readers."""
     is_old = flat is matched.old
@@ -232,7 +232,7 @@ def _unmatched(flat: Flat, scopes: dict[Scope, None], matched: Matched, applied:
                 yield site
 
 
-def _holds(site: Site) -> int:
+def _holds(site: FlatSite) -> int:
     total, todo = 0, [body for _, body in site.bodies]
     seen: set[Scope] = set()
     while todo:
@@ -270,12 +270,12 @@ class _Context:
     what those instructions compute that others wait for (`_forwards`)."""
 
     matched: Matched
-    fresh: frozenset[Site]
+    fresh: frozenset[FlatSite]
     printed: frozenset[str]
     forwards: Mapping[Instruction, int]
 
 
-def _details(context: _Context, one: Site, other: Site) -> tuple[Detail, ...]:
+def _details(context: _Context, one: FlatSite, other: FlatSite) -> tuple[Detail, ...]:
     a, b = one.instruction, other.instruction
     details: list[Detail] = []
     if looped(a) is not None and looped(b) is not None:
@@ -370,7 +370,7 @@ def _layout(one: Shape, other: Shape) -> list[Detail]:
     return [Detail(f"layout of result {n}", a, b) for n, (a, b) in enumerate(pairs) if a != b]
 
 
-def _inputs(context: _Context, one: Site, other: Site) -> Iterator[Detail]:
+def _inputs(context: _Context, one: FlatSite, other: FlatSite) -> Iterator[Detail]:
     matched = context.matched
     mine, theirs = one.inputs, other.inputs
     if len(mine) == len(theirs):
@@ -393,7 +393,7 @@ def _inputs(context: _Context, one: Site, other: Site) -> Iterator[Detail]:
     yield Detail("operands", *_gone(one, other))
 
 
-def _gone(one: Site, other: Site) -> tuple[str, str]:
+def _gone(one: FlatSite, other: FlatSite) -> tuple[str, str]:
     """Two lists of operands of different lengths: how many, and which are on one side only."""
     mine, theirs = [s for s, _ in one.inputs], [s for s, _ in other.inputs]
     left = list(theirs)
@@ -411,7 +411,7 @@ def _gone(one: Site, other: Site) -> tuple[str, str]:
     )  # type: ignore[return-value]
 
 
-def _input(leaf: Leaf) -> str:
+def _input(leaf: SiteResult) -> str:
     site, result = leaf
     instruction = site.instruction
     if instruction.literal is not None:
@@ -427,8 +427,8 @@ def _constant(instruction: Instruction) -> str:
 
 
 def _results(
-    context: _Context, one: Scope, other: Scope, known: frozenset[Site]
-) -> Iterator[tuple[Site | None, Site | None, Detail]]:
+    context: _Context, one: Scope, other: Scope, known: frozenset[FlatSite]
+) -> Iterator[tuple[FlatSite | None, FlatSite | None, Detail]]:
     """Differences in the results of a computation, with the operations they are reported with, where nothing `known`
     about these says it already."""
     if len(one.results) != len(other.results):
@@ -449,25 +449,25 @@ def _results(
             yield _last(one), _last(other), Detail(what, _input(x), _input(y))
 
 
-Leaf = tuple[Site, int]
+SiteResult = tuple[FlatSite, int]
 
 
-def _results_of_one(mine: Sequence[Leaf], theirs: Sequence[Leaf]) -> list[Leaf]:
+def _results_of_one(mine: Sequence[SiteResult], theirs: Sequence[SiteResult]) -> list[SiteResult]:
     """Results that another computation does not give."""
     known = {(s.partner, r) for s, r in theirs} | {(s.forward, r) for s, r in theirs}
     return [(s, r) for s, r in mine if (s, r) not in known and (s.forward, r) not in known]
 
 
-def _counted(results: Sequence[Leaf], only: Sequence[Leaf]) -> str:
+def _counted(results: Sequence[SiteResult], only: Sequence[SiteResult]) -> str:
     return f"{len(results)}" + (f", with {_cut(', '.join(map(_input, only)))}" if only else "")
 
 
-def _last(scope: Scope) -> Site | None:
+def _last(scope: Scope) -> FlatSite | None:
     """The operation that stands for the results of a computation in a list of changes; None without results."""
     return scope.results[0][0] if scope.results else None
 
 
-def _bodies(context: _Context, one: Site, other: Site) -> Iterator[Detail]:
+def _bodies(context: _Context, one: FlatSite, other: FlatSite) -> Iterator[Detail]:
     """Called computations, reported with their callers."""
     mine, theirs = dict(one.bodies), dict(other.bodies)
     for name in dict.fromkeys((*mine, *theirs)):
@@ -500,7 +500,7 @@ def expression(scope: Scope) -> str:
     return ", ".join(_term(site, DEEPEST) for site, _ in scope.results)
 
 
-def _term(site: Site, depth: int) -> str:
+def _term(site: FlatSite, depth: int) -> str:
     instruction = site.instruction
     if instruction.parameter_number is not None:
         return f"p{instruction.parameter_number}"

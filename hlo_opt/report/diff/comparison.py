@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
 
-from hlo_opt.analysis.graph.compare.flat import Scope, Site
+from hlo_opt.analysis.graph.compare.flat import FlatSite, Scope
 from hlo_opt.analysis.graph.compare.matching import Matched, is_run, match
 from hlo_opt.analysis.graph.digest import may_be_alike, module_digest
 from hlo_opt.analysis.graph.loops import NO_TRIP_COUNTS, TripCounts
@@ -27,7 +27,7 @@ from hlo_opt.passes.pipeline import Pipeline, parse_pipeline
 from hlo_opt.passes.run import Outcome, collector_paused, run
 from hlo_opt.passes.table import preset as preset_text
 from hlo_opt.report.diff.changes import FORMS, OPCODE, ROUNDS, TYPE, Change, Counts, changes
-from hlo_opt.report.diff.kernels import WAS_DONE, Group, Kernel, Seam, groups, kernels_of
+from hlo_opt.report.diff.kernels import WAS_DONE, KernelGroup, LaunchedKernel, Seam, groups, kernels_of
 from hlo_opt.text import parse, verify
 
 FUSE_MODES = ("auto", "always", "never")
@@ -85,7 +85,7 @@ class Difference:
     and kernels."""
 
     changes: list[Change] = field(default_factory=list)
-    groups: list[Group] = field(default_factory=list)
+    groups: list[KernelGroup] = field(default_factory=list)
 
     @property
     def us(self) -> float:
@@ -257,7 +257,7 @@ def _rank(difference: Difference, unit: float) -> tuple[float, bool, int, float]
     return (-cost, not difference.changes, -largest, order)
 
 
-def _bytes(site: Site) -> int:
+def _bytes(site: FlatSite) -> int:
     """The bytes of the array that an operation gives, or for a constant of the largest that reads it; of a tuple none:
     what is another one about it is one of its elements."""
     sites = [user for user, _, _ in site.users[:NEIGHBOURS]] if site.instruction.literal is not None else [site]
@@ -267,13 +267,13 @@ def _bytes(site: Site) -> int:
 class _Joining:
     """Sets of changes and groups of kernels that belong together."""
 
-    def __init__(self, things: Iterable[Change | Group]) -> None:
+    def __init__(self, things: Iterable[Change | KernelGroup]) -> None:
         self._parent = {thing: thing for thing in things}
 
-    def join(self, one: Change | Group, other: Change | Group) -> None:
+    def join(self, one: Change | KernelGroup, other: Change | KernelGroup) -> None:
         self._parent[self.root(other)] = self.root(one)
 
-    def root(self, thing: Change | Group) -> Change | Group:
+    def root(self, thing: Change | KernelGroup) -> Change | KernelGroup:
         parent = self._parent
         while parent[thing] is not thing:
             parent[thing] = parent[parent[thing]]
@@ -282,12 +282,12 @@ class _Joining:
 
 
 def _differences(
-    comparison: list[Change], changed: list[Group], twins: Mapping[Scope, Scope], *, is_one_graph: bool
+    comparison: list[Change], changed: list[KernelGroup], twins: Mapping[Scope, Scope], *, is_one_graph: bool
 ) -> list[Difference]:
     """Changes that stand next to each other are one difference; so are the kernels that hold them, or read what they
     give. `twins`: matched computations, either way."""
     joining = _Joining((*comparison, *changed))
-    homes: dict[Site, Change] = {}
+    homes: dict[FlatSite, Change] = {}
     for change in comparison:
         for site in (*change.sites, *change.repeated):
             homes.setdefault(site, change)
@@ -296,7 +296,7 @@ def _differences(
             for near in (*(s for s, _ in site.inputs), *(_instead(site, twins) if site.partner is None else ())):
                 if near in homes:
                     joining.join(homes[near], change)
-    kernels: dict[object, Group] = {}
+    kernels: dict[object, KernelGroup] = {}
     for group in changed:
         for kernel in (*group.old, *group.new):
             for site in kernel.sites:
@@ -321,7 +321,7 @@ def _differences(
     if len(causes) == 1 and not is_one_graph:  # all else is alike, and fusing has no other reason to end otherwise
         for group in changed:
             joining.join(comparison[0], group)
-    differences: dict[Change | Group, Difference] = {}
+    differences: dict[Change | KernelGroup, Difference] = {}
     for change in comparison:
         differences.setdefault(joining.root(change), Difference()).changes.append(change)
     for group in changed:
@@ -333,7 +333,7 @@ def _differences(
     return list(differences.values())
 
 
-def _beginning(changes: Sequence[Change], homes: Mapping[Site, Change]) -> Callable[[Change], tuple[bool, ...]]:
+def _beginning(changes: Sequence[Change], homes: Mapping[FlatSite, Change]) -> Callable[[Change], tuple[bool, ...]]:
     """What orders the changes of a difference: first what it begins with, last what only comes with others. Where
     operations are there in the place of others, those of weight say what was replaced, and else the expensive ones
     rather than those that read something else now."""
@@ -353,19 +353,19 @@ def _beginning(changes: Sequence[Change], homes: Mapping[Site, Change]) -> Calla
     return key
 
 
-def _is_of_weight(site: Site) -> bool:
+def _is_of_weight(site: FlatSite) -> bool:
     """Whether it is a product, a gather, a collective or the like: what decides about kernels."""
     spec = find(site.instruction.opcode)
     return spec is not None and spec.kind in WEIGHTY
 
 
-def _is_expensive(site: Site) -> bool:
+def _is_expensive(site: FlatSite) -> bool:
     """Whether it takes longer than to move an element, such as a tangent."""
     spec = find(site.instruction.opcode)
     return spec is not None and spec.is_expensive(site.instruction)
 
 
-def _instead(site: Site, twins: Mapping[Scope, Scope]) -> Iterable[Site]:
+def _instead(site: FlatSite, twins: Mapping[Scope, Scope]) -> Iterable[FlatSite]:
     """What stands in the other module where something that only one has stands in its own: what its readers read
     there, or what is the same result there; and what only the other module has right before that."""
     other = twins.get(site.scope)
@@ -379,16 +379,16 @@ def _instead(site: Site, twins: Mapping[Scope, Scope]) -> Iterable[Site]:
                 yield from (s for s in (read, *(s for s, _ in read.inputs[:NEIGHBOURS])) if s.partner is None)
 
 
-def _gathered(groups: list[Group]) -> list[Group]:
+def _gathered(groups: list[KernelGroup]) -> list[KernelGroup]:
     """Kernels that one difference adds and those that it takes away, as one group."""
     apart = [g for g in groups if not (g.old and g.new)]
     if len(apart) < 2:
         return groups
-    whole = Group([k for g in apart for k in g.old], [k for g in apart for k in g.new])
+    whole = KernelGroup([k for g in apart for k in g.old], [k for g in apart for k in g.new])
     return [*(g for g in groups if g.old and g.new), whole]
 
 
-def _loop_change(group: Group, rows: list[Change]) -> Change | None:
+def _loop_change(group: KernelGroup, rows: list[Change]) -> Change | None:
     """What changed about the loop that kernels run in, where these run in another number of rounds than before; None
     where they do not."""
     if group.kind != "changed" or group.old[0].rounds == group.new[0].rounds or not group.new[0].sites:
@@ -405,7 +405,7 @@ def _loop_change(group: Group, rows: list[Change]) -> Change | None:
     return None
 
 
-def _loop_of(group: Group, loops: Mapping[object, Change], is_one_graph: bool) -> Change | None:
+def _loop_of(group: KernelGroup, loops: Mapping[object, Change], is_one_graph: bool) -> Change | None:
     """The loop that came, went, or has another number of rounds, in which a kernel of one side alone runs."""
     if group.old and group.new:
         return None
@@ -436,7 +436,7 @@ def _runs_others(change: Change) -> bool:
     return is_other and any(is_run(body) for site in change.sites for _, body in site.bodies)
 
 
-def _follows(change: Change, homes: Mapping[Site, Change]) -> bool:
+def _follows(change: Change, homes: Mapping[FlatSite, Change]) -> bool:
     """Whether it is an operation on constants alone, or a constant of the same value in another form: where it is
     another one, what reads it made it so. So are a view that was added or lost, and the parameters of a loop that
     changed."""
@@ -452,7 +452,7 @@ def _follows(change: Change, homes: Mapping[Site, Change]) -> bool:
     return site.inputs != () and all(s.instruction.literal is not None for s, _ in site.inputs)
 
 
-def _begins(change: Change, homes: Mapping[Site, Change]) -> bool:
+def _begins(change: Change, homes: Mapping[FlatSite, Change]) -> bool:
     """Whether nothing that it reads has changed."""
     return all(near not in homes for site in change.sites for near, _ in site.inputs)
 
@@ -474,7 +474,7 @@ def _only_casts(change: Change) -> bool:
     return one.element_type != other.element_type and one.dimensions == other.dimensions
 
 
-def _touched(change: Change, kernels: Mapping[object, Group], is_one_graph: bool) -> Iterable[Group]:
+def _touched(change: Change, kernels: Mapping[object, KernelGroup], is_one_graph: bool) -> Iterable[KernelGroup]:
     """The groups of kernels that hold a changed instruction or compute again what it reads, and where its value has
     another form those that read it; where there are none, those that read it or that it reads."""
     readers = [u for site in change.sites for u, _, _ in site.users[:NEIGHBOURS]]
@@ -493,7 +493,7 @@ def _touched(change: Change, kernels: Mapping[object, Group], is_one_graph: bool
     return ()
 
 
-def _add_seams(changed: list[Group], matched: Matched, old: Outcome, new: Outcome) -> None:
+def _add_seams(changed: list[KernelGroup], matched: Matched, old: Outcome, new: Outcome) -> None:
     """Tell which edges are between two kernels on one side only, with what refuses them, for kernels that split, joined
     or were regrouped; and which are refused on both sides for other causes."""
     is_large = max(map(_size, (old.module, new.module))) > LARGE
@@ -507,7 +507,7 @@ def _add_seams(changed: list[Group], matched: Matched, old: Outcome, new: Outcom
         _refused(outcome, islice((k for g in looked for k in (g.old, g.new)[n]), MOST_IN_LARGE if is_large else None))
         for n, outcome in enumerate((old, new))
     ]
-    sites: list[dict[str, Site]] = [
+    sites: list[dict[str, FlatSite]] = [
         {s.instruction.name: s for s in flat.sites()} for flat in (matched.old, matched.new)
     ]
     homes = [{s: k for g in mixed for k in (g.old, g.new)[n] for s in k.sites} for n in (0, 1)]
@@ -534,8 +534,8 @@ def _add_seams(changed: list[Group], matched: Matched, old: Outcome, new: Outcom
 
 
 def _refused_otherwise(
-    looked: list[Group], refused: list[list[FusionDecision]], sites: Mapping[str, Site], passed: bool
-) -> Iterator[tuple[Group, Seam]]:
+    looked: list[KernelGroup], refused: list[list[FusionDecision]], sites: Mapping[str, FlatSite], passed: bool
+) -> Iterator[tuple[KernelGroup, Seam]]:
     """Edges that are between two kernels on both sides, under other codes or with another price, with the group of the
     consumer, else of the producer."""
     homes = {k.name: g for g in looked for k in g.old}
@@ -561,5 +561,5 @@ def _saved(seam: Seam) -> float:
     return decision.cost.us_saved if decision.cost is not None else 0.0
 
 
-def _refused(outcome: Outcome, kernels: Iterable[Kernel]) -> list[FusionDecision]:
+def _refused(outcome: Outcome, kernels: Iterable[LaunchedKernel]) -> list[FusionDecision]:
     return [d for d in outcome.decide({k.name for k in kernels}, siblings=False) if not d.fused]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from hlo_opt.analysis.graph.compare.flat import Site
+from hlo_opt.analysis.graph.compare.flat import FlatSite
 from hlo_opt.diag import CheckError
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.report.diff.changes import Change
 from hlo_opt.report.diff.comparison import Comparison, Difference, Side
-from hlo_opt.report.diff.kernels import Group, Kernel
+from hlo_opt.report.diff.kernels import KernelGroup, LaunchedKernel
 from hlo_opt.report.diff.page import sentence, title
 from hlo_opt.report.summary import summary_json
 
@@ -63,7 +63,7 @@ def _change(change: Change) -> dict[str, object]:
     }
 
 
-def _end(site: Site | None, source: str) -> dict[str, str] | None:
+def _end(site: FlatSite | None, source: str) -> dict[str, str] | None:
     if site is None:
         return None
     instruction = site.instruction
@@ -76,7 +76,7 @@ def _end(site: Site | None, source: str) -> dict[str, str] | None:
     }
 
 
-def _group(group: Group) -> dict[str, object]:
+def _group(group: KernelGroup) -> dict[str, object]:
     return {
         "kind": group.kind,
         "us": round(group.us, 3),
@@ -90,7 +90,7 @@ def _group(group: Group) -> dict[str, object]:
     }
 
 
-def _kernel(kernel: Kernel) -> dict[str, object]:
+def _kernel(kernel: LaunchedKernel) -> dict[str, object]:
     return {
         "instruction": kernel.name,
         "what": kernel.label,

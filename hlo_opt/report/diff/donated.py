@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hlo_opt.analysis.graph.compare.flat import Site
+from hlo_opt.analysis.graph.compare.flat import FlatSite
 from hlo_opt.analysis.graph.compare.matching import Matched
 from hlo_opt.ir import Module
 from hlo_opt.report.page import count, size
@@ -27,7 +27,7 @@ def donated_by_one(matched: Matched) -> tuple[str, str] | None:
     return _listed(old, lost), _listed(new, gained)
 
 
-def inputs_donated_by_one(matched: Matched) -> Iterator[Site]:
+def inputs_donated_by_one(matched: Matched) -> Iterator[FlatSite]:
     """The inputs that only one of both gives away."""
     for flat, places in zip((matched.old, matched.new), _by_one(matched), strict=True):
         numbers = {number for number, _ in places}

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from hlo_opt.analysis.graph.compare.flat import Flat, Scope, Site
+from hlo_opt.analysis.graph.compare.flat import Flat, FlatSite, Scope
 from hlo_opt.analysis.graph.compare.matching import Matched, is_run
 from hlo_opt.analysis.properties import fusion_backend_kind
 from hlo_opt.fusion.decision import FusionDecision
@@ -23,7 +23,7 @@ WAS_DONE = "FUS504"
 
 
 @dataclass(eq=False)
-class Kernel:
+class LaunchedKernel:
     """What one launch does, and what it takes: microseconds and bytes of one round, and how many rounds there are."""
 
     module: Module
@@ -31,7 +31,7 @@ class Kernel:
     us: float
     bytes: float
     rounds: int
-    sites: list[Site] = field(default_factory=list)
+    sites: list[FlatSite] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -67,12 +67,12 @@ class Seam:
 
 
 @dataclass(eq=False)
-class Group:
+class KernelGroup:
     """Kernels of the old module and what they became. `kind`: split, joined, regrouped, changed (one became one), added
     or lost."""
 
-    old: list[Kernel]
-    new: list[Kernel]
+    old: list[LaunchedKernel]
+    new: list[LaunchedKernel]
     seams: list[Seam] = field(default_factory=list)
 
     @property
@@ -100,16 +100,16 @@ class Group:
         return next((k.source for k in kernels if k.source), "")
 
 
-def kernels_of(flat: Flat, summary: ModuleSummary, rounds: dict[Computation, int]) -> dict[Instruction, Kernel]:
+def kernels_of(flat: Flat, summary: ModuleSummary, rounds: dict[Computation, int]) -> dict[Instruction, LaunchedKernel]:
     """The kernels of a module that is priced, with the operations in them."""
     module = flat.module
     named = {(i.name, c.name): i for c in module.computations for i in c.instructions}
-    kernels: dict[Instruction, Kernel] = {}
+    kernels: dict[Instruction, LaunchedKernel] = {}
     for one in summary.launched:
         instruction = named[one.instruction, one.computation]
         often = rounds.get(instruction.computation, 1)
-        kernels[instruction] = Kernel(module, instruction, one.est_us, one.bytes, often)
-    owners: dict[Scope, Kernel | None] = {}
+        kernels[instruction] = LaunchedKernel(module, instruction, one.est_us, one.bytes, often)
+    owners: dict[Scope, LaunchedKernel | None] = {}
     for scope in reversed(flat.scopes.values()):  # callers first
         outside = None if scope.owner is None else _kernel(scope.owner, kernels, owners)
         owners[scope] = outside
@@ -120,14 +120,16 @@ def kernels_of(flat: Flat, summary: ModuleSummary, rounds: dict[Computation, int
     return kernels
 
 
-def _kernel(site: Site, kernels: dict[Instruction, Kernel], owners: dict[Scope, Kernel | None]) -> Kernel | None:
+def _kernel(
+    site: FlatSite, kernels: dict[Instruction, LaunchedKernel], owners: dict[Scope, LaunchedKernel | None]
+) -> LaunchedKernel | None:
     for instruction in (site.fusion, site.instruction):
         if instruction is not None and instruction in kernels:
             return kernels[instruction]
     return owners.get(site.scope)
 
 
-def groups(matched: Matched, old: Iterable[Kernel], new: Iterable[Kernel]) -> list[Group]:
+def groups(matched: Matched, old: Iterable[LaunchedKernel], new: Iterable[LaunchedKernel]) -> list[KernelGroup]:
     """The kernels that are not what they were, with what they became."""
     mine, theirs = list(old), list(new)
     links = _Links(matched, mine, theirs)
@@ -144,7 +146,7 @@ NEAR = 1e-3
 than the operation."""
 
 
-def _is_same(one: Kernel, other: Kernel) -> bool:
+def _is_same(one: LaunchedKernel, other: LaunchedKernel) -> bool:
     """Whether two kernels cost the same, and are of one kind where both are fusions."""
     if fused(one.instruction) is not None and fused(other.instruction) is not None:
         kinds = {fusion_backend_kind(one.instruction), fusion_backend_kind(other.instruction)} - {""}
@@ -158,14 +160,14 @@ class _Links:
     """Which kernels share operations. An operation that several kernels compute again says where a kernel went only if
     nothing else does."""
 
-    def __init__(self, matched: Matched, old: list[Kernel], new: list[Kernel]) -> None:
+    def __init__(self, matched: Matched, old: list[LaunchedKernel], new: list[LaunchedKernel]) -> None:
         self._old, self._new = old, new
-        self._parent: dict[Kernel, Kernel] = {k: k for k in (*old, *new)}
-        self._linked: set[Kernel] = set()
-        self._homes: dict[Site, Kernel] = {site: k for k in (*old, *new) for site in k.sites}
+        self._parent: dict[LaunchedKernel, LaunchedKernel] = {k: k for k in (*old, *new)}
+        self._linked: set[LaunchedKernel] = set()
+        self._homes: dict[FlatSite, LaunchedKernel] = {site: k for k in (*old, *new) for site in k.sites}
         self._counts = {s: Counter(site.forward for site in s.sites) for s in _scopes(matched)}
         self._fixed = {s: _constant(s) for s in _scopes(matched)}
-        self._by_value: dict[Scope, dict[int, list[Kernel]]] = {}
+        self._by_value: dict[Scope, dict[int, list[LaunchedKernel]]] = {}
         for kernel in old:
             for site in kernel.sites:
                 twin = site.partner
@@ -183,7 +185,7 @@ class _Links:
                         if site.partner is not None:
                             self._join(kernel, self._homes.get(site.partner))
 
-    def _by_repeated(self, kernel: Kernel, scopes: dict[Scope, Scope]) -> None:
+    def _by_repeated(self, kernel: LaunchedKernel, scopes: dict[Scope, Scope]) -> None:
         for site in kernel.sites:
             scope = scopes.get(site.scope)
             if scope is None or not self._says(site):
@@ -196,15 +198,15 @@ class _Links:
             for home in self._by_value[scope].get(site.forward, ()):
                 self._join(kernel, home)
 
-    def _says(self, site: Site) -> bool:
+    def _says(self, site: FlatSite) -> bool:
         """Whether an operation says what a kernel is for: not what any kernel computes again, because it costs nothing
         or depends on nothing."""
         return not is_free(site.opcode) and site not in self._fixed[site.scope]
 
-    def _is_only(self, site: Site) -> bool:
+    def _is_only(self, site: FlatSite) -> bool:
         return self._counts[site.scope][site.forward] == 1
 
-    def _join(self, one: Kernel, other: Kernel | None) -> None:
+    def _join(self, one: LaunchedKernel, other: LaunchedKernel | None) -> None:
         if other is None:
             return
         self._linked.update((one, other))
@@ -212,19 +214,19 @@ class _Links:
         if a is not b:
             self._parent[b] = a
 
-    def _root(self, kernel: Kernel) -> Kernel:
+    def _root(self, kernel: LaunchedKernel) -> LaunchedKernel:
         parent = self._parent
         while parent[kernel] is not kernel:
             parent[kernel] = parent[parent[kernel]]
             kernel = parent[kernel]
         return kernel
 
-    def groups(self) -> list[Group]:
-        different: dict[Kernel, Group] = {}
+    def groups(self) -> list[KernelGroup]:
+        different: dict[LaunchedKernel, KernelGroup] = {}
         for kernel in self._old:
-            different.setdefault(self._root(kernel), Group([], [])).old.append(kernel)
+            different.setdefault(self._root(kernel), KernelGroup([], [])).old.append(kernel)
         for kernel in self._new:
-            different.setdefault(self._root(kernel), Group([], [])).new.append(kernel)
+            different.setdefault(self._root(kernel), KernelGroup([], [])).new.append(kernel)
         return list(different.values())
 
 
@@ -232,8 +234,8 @@ def _scopes(matched: Matched) -> list[Scope]:
     return [*matched.old.scopes.values(), *matched.new.scopes.values()]
 
 
-def _by_forward(scope: Scope, homes: dict[Site, Kernel]) -> dict[int, list[Kernel]]:
-    kernels: dict[int, list[Kernel]] = defaultdict(list)
+def _by_forward(scope: Scope, homes: dict[FlatSite, LaunchedKernel]) -> dict[int, list[LaunchedKernel]]:
+    kernels: dict[int, list[LaunchedKernel]] = defaultdict(list)
     for site in scope.sites:
         home = homes.get(site)
         if home is not None and home not in kernels[site.forward][-1:]:
@@ -241,9 +243,9 @@ def _by_forward(scope: Scope, homes: dict[Site, Kernel]) -> dict[int, list[Kerne
     return kernels
 
 
-def _constant(scope: Scope) -> set[Site]:
+def _constant(scope: Scope) -> set[FlatSite]:
     """The operations of a scope that depend on nothing: constants, and what is computed from them alone."""
-    constants: set[Site] = set()
+    constants: set[FlatSite] = set()
     for site in scope.sites:
         if site.instruction.parameter_number is None and all(s in constants for s, _ in site.inputs):
             constants.add(site)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hlo_opt.analysis.graph.compare.flat import Site
+from hlo_opt.analysis.graph.compare.flat import FlatSite
 from hlo_opt.analysis.graph.compare.matching import is_run
 from hlo_opt.diag import Reason
 from hlo_opt.report import sentences
 from hlo_opt.report.diff.changes import Change, Detail, expression, is_small
 from hlo_opt.report.diff.comparison import Comparison, Difference
-from hlo_opt.report.diff.kernels import WAS_DONE, Group, Kernel, Seam
+from hlo_opt.report.diff.kernels import WAS_DONE, KernelGroup, LaunchedKernel, Seam
 from hlo_opt.report.page import Page, Word, count, counted, microseconds, size
 from hlo_opt.report.summary import unknown_loops
 
@@ -191,7 +191,7 @@ def sentence(change: Change) -> str:
     return text + (f", in {counted(change.places, 'place')}" if change.places > 1 else "")
 
 
-def _read(leaf: tuple[Site, int]) -> str:
+def _read(leaf: tuple[FlatSite, int]) -> str:
     site, result = leaf
     return site.instruction.name + (f"{{{result}}}" if site.instruction.shape.is_tuple else "")
 
@@ -208,7 +208,7 @@ def detail(one: Detail) -> str:
     return f"{one.what} {one.old} -> {one.new}"
 
 
-def group_title(group: Group) -> str:
+def group_title(group: KernelGroup) -> str:
     """What became of some kernels."""
     old, new = counted(len(group.old), "kernel"), counted(len(group.new), "kernel")
     match group.kind:
@@ -228,17 +228,17 @@ def group_title(group: Group) -> str:
     return f"kernel {_ends(one, other)} takes {'longer' if group.us > 0 else 'less' if group.us < 0 else 'as long'}"
 
 
-def _named(kernels: list[Kernel]) -> str:
+def _named(kernels: list[LaunchedKernel]) -> str:
     """Kernels by their names, where they are few."""
     names = [k.name for k in sorted(kernels, key=lambda k: -k.total_us)]
     return ", ".join(names) if len(names) <= KERNELS_NAMED else count(len(names))
 
 
-def _ends(one: Kernel, other: Kernel) -> str:
+def _ends(one: LaunchedKernel, other: LaunchedKernel) -> str:
     return " -> ".join(dict.fromkeys((one.name, other.name)))
 
 
-def _group_page(group: Group) -> Page:
+def _group_page(group: KernelGroup) -> Page:
     page = Page()
     page.add(f"  {group_title(group)}: {_cost(group.us)}, {_bytes(group.bytes)}")
     rows: list[list[str | Word]] = []

@@ -5,27 +5,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
 
-from hlo_opt.analysis.graph.compare.flat import Flat, Scope, Site
+from hlo_opt.analysis.graph.compare.flat import Flat, FlatSite, Scope
 from hlo_opt.ops.sets import passes_on
 
 
-def repeats(flat: Flat, sites: Collection[Site]) -> dict[Site, Site]:
+def repeats(flat: Flat, sites: Collection[FlatSite]) -> dict[FlatSite, FlatSite]:
     """For those of the sites that compute again what an operation computes that is not among them, this operation.
 
     Barriers are looked through. Nothing where the module has none, as equal operations are one for a comparison.
     """
-    found: dict[Site, Site] = {}
+    found: dict[FlatSite, FlatSite] = {}
     for scope in flat.scopes.values():
         if any(_is_seen_through(site) for site in scope.sites):
             found |= _in_scope(scope, frozenset(sites))
     return found
 
 
-def _in_scope(scope: Scope, asked: Collection[Site]) -> Iterable[tuple[Site, Site]]:
-    values: dict[tuple[Site, int], tuple[Hashable, int]] = {}
+def _in_scope(scope: Scope, asked: Collection[FlatSite]) -> Iterable[tuple[FlatSite, FlatSite]]:
+    values: dict[tuple[FlatSite, int], tuple[Hashable, int]] = {}
     numbers: dict[Hashable, int] = {}
-    alike: dict[int, Site] = {}
-    repeated: list[tuple[Site, int]] = []
+    alike: dict[int, FlatSite] = {}
+    repeated: list[tuple[FlatSite, int]] = []
     for site in scope.sites:
         reads = [_value(values, source, result) for source, result in site.inputs]
         if _is_seen_through(site):
@@ -42,11 +42,13 @@ def _in_scope(scope: Scope, asked: Collection[Site]) -> Iterable[tuple[Site, Sit
     return [(site, alike[number]) for site, number in repeated if number in alike]
 
 
-def _value(values: Mapping[tuple[Site, int], tuple[Hashable, int]], site: Site, result: int) -> tuple[Hashable, int]:
+def _value(
+    values: Mapping[tuple[FlatSite, int], tuple[Hashable, int]], site: FlatSite, result: int
+) -> tuple[Hashable, int]:
     """What stands for a result: of a barrier the value that it passes on."""
     passed = values.get((site, result))
     return passed if passed is not None else (values[site, -1][0], result)
 
 
-def _is_seen_through(site: Site) -> bool:
+def _is_seen_through(site: FlatSite) -> bool:
     return bool(site.inputs) and passes_on(site.opcode)

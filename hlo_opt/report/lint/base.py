@@ -18,7 +18,7 @@ from hlo_opt.fusion.summary import ModuleSummary, module_summary
 from hlo_opt.ir import Instruction, Module, edit
 from hlo_opt.passes import ExplainReport, run
 from hlo_opt.report.view.graph import run_by
-from hlo_opt.report.view.kernels import Launched, launched
+from hlo_opt.report.view.kernels import DrawnKernel, launched
 from hlo_opt.runtime.driver.emission import source_lines
 from hlo_opt.text.frames import source_location
 
@@ -31,7 +31,7 @@ MOST_TRIED = 16
 """Places at which a rule tries a change, the dearest ones: each try fuses the module again, which takes seconds where
 it has thousands of kernels, and such a module may have hundreds of places."""
 
-Candidate = TypeVar("Candidate")
+T = TypeVar("T")
 
 
 @cache
@@ -81,7 +81,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Program:
+class FusedProgram:
     """A module and what fusing it gives: rules look at what is left of a thing after fusing, for that is what it
     costs.
 
@@ -109,12 +109,12 @@ class Program:
         return self.report.after
 
     @cached_property
-    def kernels(self) -> list[Launched]:
+    def kernels(self) -> list[DrawnKernel]:
         """The kernels of the result with their prices."""
         known = self.report.outcome.context.memory.known
         return launched(self.fused, self.summary, self.target, known)
 
-    def source(self, kernel: Launched, member: Instruction | None = None) -> str:
+    def source(self, kernel: DrawnKernel, member: Instruction | None = None) -> str:
         """The Python line of what a kernel holds, else of the kernel, else the first that it has."""
         place = source_location(self.fused, member) if member is not None else ""
         return place or next(iter(source_lines(self.fused, kernel.instruction)), "")
@@ -133,7 +133,7 @@ class Program:
         own = (i for c in copy.computations for i in c.instructions if i.name == instruction.name)
         return next(((copy, i) for i in own if i.opcode == instruction.opcode), None)
 
-    def worth_trying(self, code: str, places: Iterable[tuple[float, Candidate]]) -> list[Candidate]:
+    def worth_trying(self, code: str, places: Iterable[tuple[float, T]]) -> list[T]:
         """The places at which a rule tries a change: the dearest ones that take at least `LEAST_SHARE` of the time.
         `places` are pairs of microseconds and a place."""
         least = LEAST_SHARE * self.summary.est_us
@@ -181,7 +181,7 @@ class Program:
         return moved / (self.target.copied_per_second / 1e6)
 
 
-def everything(kernel: Launched) -> Iterator[Instruction]:
+def everything(kernel: DrawnKernel) -> Iterator[Instruction]:
     """All that a kernel computes: also what loops and branches in it do."""
     todo = list(kernel.members)
     seen = set(todo)

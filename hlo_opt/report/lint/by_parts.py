@@ -13,7 +13,7 @@ from hlo_opt.ops.shapes import compatible
 from hlo_opt.ops.spec import ShapeError
 from hlo_opt.passes.simplify.site import Site
 
-Parts = tuple[list[Instruction], int]
+JoinedParts = tuple[list[Instruction], int]
 """The parts of an array, and the dimension along which they are joined."""
 
 
@@ -22,7 +22,7 @@ def work_on_parts(concatenate: Instruction) -> bool:
     that it read before. False where no reader can, and nothing is changed."""
     computation = concatenate.computation
     (along,) = concatenate.ints("dimensions")
-    known: dict[Instruction, Parts] = {concatenate: (list(concatenate.operands), along)}
+    known: dict[Instruction, JoinedParts] = {concatenate: (list(concatenate.operands), along)}
     for reader in list(computation.instructions):
         if any(o in known for o in reader.operands) and (cut := _parts_of(reader, known)) is not None:
             known[reader] = cut
@@ -36,7 +36,7 @@ def work_on_parts(concatenate: Instruction) -> bool:
     return True
 
 
-def _parts_of(reader: Instruction, known: Mapping[Instruction, Parts]) -> Parts | None:
+def _parts_of(reader: Instruction, known: Mapping[Instruction, JoinedParts]) -> JoinedParts | None:
     """The parts of what reads parts; None where an element of it may read several of them."""
     spec = find(reader.opcode)
     if spec is None or spec.index is None or spec.infer is None or not reader.shape.is_array:
@@ -79,7 +79,7 @@ def _cut(
     reader: Instruction,
     along: int,
     sizes: Sequence[int],
-    known: Mapping[Instruction, Parts],
+    known: Mapping[Instruction, JoinedParts],
     places: Sequence[int],
 ) -> list[Instruction] | None:
     """A copy of an instruction for each part; None where its attributes do not fit a part."""

@@ -8,11 +8,11 @@ from hlo_opt.diag import UsageError, did_you_mean
 from hlo_opt.ir import Module
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report.lint import movement, running, scatters, values
-from hlo_opt.report.lint.base import LEAST_SHARE, Finding, Program, rule_specs
+from hlo_opt.report.lint.base import LEAST_SHARE, Finding, FusedProgram, rule_specs
 
-Rule = Callable[[Program], Iterator[Finding]]
+LintRule = Callable[[FusedProgram], Iterator[Finding]]
 
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, LintRule] = {
     "LNT101": movement.concatenates,
     "LNT102": movement.copies,
     "LNT103": movement.reductions,
@@ -50,10 +50,10 @@ def _named(name: str) -> list[str]:
 
 def lint(report: ExplainReport, codes: Iterable[str] | None = None) -> list[Finding]:
     """What the rules find in a module that was fused, in the order of `in_order`."""
-    return lint_program(Program(report), codes)
+    return lint_program(FusedProgram(report), codes)
 
 
-def lint_program(program: Program, codes: Iterable[str] | None = None) -> list[Finding]:
+def lint_program(program: FusedProgram, codes: Iterable[str] | None = None) -> list[Finding]:
     """The same of a program, which then knows how many places had no try."""
     wanted = set(RULES if codes is None else codes)
     findings = [finding for code, rule in RULES.items() if code in wanted for finding in rule(program)]

@@ -13,10 +13,10 @@ from hlo_opt.ir.shape import array
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.sets import is_free, joins_arrays, launches, reorders, tuple_elements
 from hlo_opt.plans.columns import WARP
-from hlo_opt.report.lint.base import Finding, Program
+from hlo_opt.report.lint.base import Finding, FusedProgram
 from hlo_opt.report.lint.by_parts import work_on_parts
 from hlo_opt.report.page import count, counted, microseconds, size
-from hlo_opt.report.view.kernels import Launched
+from hlo_opt.report.view.kernels import DrawnKernel
 
 SLOWER = 1.5
 """How many times as long as a copy of the bytes that it has to move a reduction may take before it is spoken of."""
@@ -25,14 +25,14 @@ LEAST = 1_000_000
 """Bytes below which the launch is most of what a kernel takes, so that how it reads counts little."""
 
 
-def _work(kernel: Launched) -> list[Instruction]:
+def _work(kernel: DrawnKernel) -> list[Instruction]:
     """What a kernel computes, without what is free and without itself where it is a fusion."""
     return [
         m for m in kernel.members if not is_free(m.opcode) and (m is not kernel.instruction or len(kernel.members) == 1)
     ]
 
 
-def _readers(kernel: Launched) -> set[Instruction]:
+def _readers(kernel: DrawnKernel) -> set[Instruction]:
     """The kernels and calls that read a result, elements of tuples and views looked through."""
     readers: set[Instruction] = set()
     todo = list(kernel.instruction.users)
@@ -48,7 +48,7 @@ def _readers(kernel: Launched) -> set[Instruction]:
     return readers
 
 
-def concatenates(program: Program) -> Iterator[Finding]:
+def concatenates(program: FusedProgram) -> Iterator[Finding]:
     """A kernel that writes a concatenate, which others read, where less time passes if they work on its parts."""
     takes = {kernel.instruction: kernel.price.us * kernel.rounds for kernel in program.kernels}
     places = []
@@ -72,13 +72,13 @@ def concatenates(program: Program) -> Iterator[Finding]:
         yield Finding("LNT101", numbers, program.source(kernel, join), join.name, us, saves=True, rewrite=rewrite)
 
 
-def _is_written(member: Instruction, kernel: Launched) -> bool:
+def _is_written(member: Instruction, kernel: DrawnKernel) -> bool:
     """Whether a member of a kernel is one of its results."""
     is_result = member.is_root or any(u.is_root and tuple_elements(u) is not None for u in member.users)
     return member is kernel.instruction or is_result
 
 
-def copies(program: Program) -> Iterator[Finding]:
+def copies(program: FusedProgram) -> Iterator[Finding]:
     """A kernel that does nothing but move elements, and puts them in another order or into memory of their own."""
     for kernel in program.kernels:
         work = _work(kernel)
@@ -95,7 +95,7 @@ def _folds(instruction: Instruction) -> bool:
     return spec is not None and spec.kind is OpKind.REDUCTION and not spec.is_library
 
 
-def _reads_rows(reduce: Instruction, kernel: Launched) -> bool:
+def _reads_rows(reduce: Instruction, kernel: DrawnKernel) -> bool:
     """Whether a reduction folds at least a warp's worth of the elements that lie side by side, and nothing before it in
     its kernel changes their order: no other order of dimensions reads better. What it waits for is too few rows."""
     shape = reduce.operands[0].shape
@@ -104,7 +104,7 @@ def _reads_rows(reduce: Instruction, kernel: Launched) -> bool:
     return is_row and not _is_reordered_before(reduce, kernel)
 
 
-def _is_reordered_before(reduce: Instruction, kernel: Launched) -> bool:
+def _is_reordered_before(reduce: Instruction, kernel: DrawnKernel) -> bool:
     """Whether the kernel changes the order of elements on their way to a reduction. What it writes in another order
     after that does not slow the reading."""
     members, seen, todo = set(kernel.members), set[Instruction](), [*reduce.operands]
@@ -133,7 +133,7 @@ def _folds_apart(reduce: Instruction) -> bool:
     return sum(a and not b for a, b in zip(sides, [*sides[1:], False], strict=True)) > 1
 
 
-def _saving(reduce: Instruction, kernel: Launched, program: Program) -> float:
+def _saving(reduce: Instruction, kernel: DrawnKernel, program: FusedProgram) -> float:
     """Microseconds that a reduction by itself would save if it were written as the hint says; 0 where it would save
     less than is worth a word."""
     as_it_is, advised = (part_of(reduce.computation, {reduce}, [reduce]).module for _ in range(2))
@@ -173,7 +173,7 @@ def _advise(reduce: Instruction) -> None:
     edit.sort(reduce.computation)
 
 
-def reductions(program: Program) -> Iterator[Finding]:
+def reductions(program: FusedProgram) -> Iterator[Finding]:
     """A reduction of dimensions that takes longer than its bytes and its arithmetic do, for the order in which it
     reads: in another order of dimensions the estimate of the reduction by itself is lower."""
     for kernel in program.kernels:

@@ -12,15 +12,15 @@ from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.ir import Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.sets import calls_outside, launches, looped
-from hlo_opt.passes.loops.while_unroll import MOST_OPERATIONS, Rounds
+from hlo_opt.passes.loops.while_unroll import MOST_OPERATIONS, UnrolledLoop
 from hlo_opt.plans.choose import is_left_to_library
 from hlo_opt.report.donating import donation_of
-from hlo_opt.report.lint.base import Finding, Program
+from hlo_opt.report.lint.base import Finding, FusedProgram
 from hlo_opt.report.page import count, counted, microseconds, size
-from hlo_opt.report.view.kernels import Launched
+from hlo_opt.report.view.kernels import DrawnKernel
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 from hlo_opt.runtime.schedule.lifetimes import buffer_bytes, lifetimes
-from hlo_opt.runtime.schedule.ops import Copy, Loop
+from hlo_opt.runtime.schedule.ops import Copy, LoopOp
 from hlo_opt.text.aliases import give_away
 from hlo_opt.text.frames import source_location
 
@@ -31,10 +31,10 @@ LAUNCHING = 0.1
 """Share of launching in the time of a loop below which its kernels are long enough for launches not to matter."""
 
 
-def loop_launches(program: Program) -> Iterator[Finding]:
+def loop_launches(program: FusedProgram) -> Iterator[Finding]:
     """A loop that is not one kernel: each iteration launches its kernels again, and what waits for the host waits in
     each. A loop whose kernels take long beside their launches is left alone, unless it waits for the host."""
-    by_computation: defaultdict[Computation, list[Launched]] = defaultdict(list)
+    by_computation: defaultdict[Computation, list[DrawnKernel]] = defaultdict(list)
     for kernel in program.kernels:
         by_computation[kernel.instruction.computation].append(kernel)
     places: list[tuple[float, tuple[Instruction, dict[str, str], float, int]]] = []
@@ -79,10 +79,10 @@ AT_ONCE = 8
 """The most rounds that are tried without a loop."""
 
 
-def _unrolled(loop: Instruction, program: Program) -> tuple[int, float]:
+def _unrolled(loop: Instruction, program: FusedProgram) -> tuple[int, float]:
     """How many rounds of a loop to join, and the microseconds that it saves; 0 where it saves nothing."""
     copy = program.copy_with(loop)
-    if copy is None or (rounds := Rounds.of(copy[1])) is None:
+    if copy is None or (rounds := UnrolledLoop.of(copy[1])) is None:
         return 0, 0.0
     module, own = copy
     number = rounds.count.rounds if rounds.count.rounds <= AT_ONCE else UNROLLED
@@ -100,7 +100,7 @@ def _line_of_loop(module: Module, loop: Instruction) -> str:
     return next((line for i in (loop, *inside) if (line := source_location(module, i))), "")
 
 
-def too_small(program: Program) -> Iterator[Finding]:
+def too_small(program: FusedProgram) -> Iterator[Finding]:
     """A program of which launching is most."""
     total = program.summary.est_us
     launching = sum(kernel.price.launch * kernel.rounds for kernel in program.kernels)
@@ -125,7 +125,7 @@ class _Missed:
     bytes: int
 
 
-def missed_donations(program: Program) -> Iterator[Finding]:
+def missed_donations(program: FusedProgram) -> Iterator[Finding]:
     """An input that is copied before it is updated, because the caller may still want it. With the input given away, in
     a copy of the module, the copy is not made any more."""
     schedule = build_schedule(program.fused, program.target)
@@ -178,7 +178,7 @@ def _copied(schedule: Schedule) -> list[_Missed]:
         pairs: Iterable[tuple[int, int]] = ()
         if isinstance(op, Copy):
             pairs = zip(op.inputs, op.outputs, strict=True)
-        elif isinstance(op, Loop):
+        elif isinstance(op, LoopOp):
             pairs = ((op.inputs[k], op.outputs[k]) for k in op.copied)
         for source, copy in pairs:
             leaf, result = numbers.get(root[source]), results.get(root[copy])

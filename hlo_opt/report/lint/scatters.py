@@ -7,19 +7,19 @@ from collections.abc import Iterator
 from hlo_opt.ir import ELEMENT_TYPES, Attribute, Called, Instruction, edit
 from hlo_opt.ops.sets import combines_updates
 from hlo_opt.passes.simplify.site import Site
-from hlo_opt.plans.scatter import Form, Update
-from hlo_opt.report.lint.base import Finding, Program
+from hlo_opt.plans.scatter import ScatterForm, Update
+from hlo_opt.report.lint.base import Finding, FusedProgram
 from hlo_opt.report.page import size
 
 F32 = ELEMENT_TYPES["f32"]
 
 
-def scatters(program: Program) -> Iterator[Finding]:
+def scatters(program: FusedProgram) -> Iterator[Finding]:
     """A scatter whose updates no atomic operation can do: each retries until no other thread came between."""
     places = []
     for kernel in program.kernels:
         for hero in filter(combines_updates, kernel.members):
-            form = Form(hero)
+            form = ScatterForm(hero)
             if form.meets and not form.in_turns and Update.SWAP in form.updates:
                 places.append((kernel.price.us * kernel.rounds, (kernel, hero, form)))
     for kernel, hero, form in program.worth_trying("LNT106", places):
@@ -36,7 +36,7 @@ def scatters(program: Program) -> Iterator[Finding]:
         yield Finding("LNT106", numbers, program.source(kernel, hero), hero.name, us, saves=True)
 
 
-def _without_swaps(scatter: Instruction, program: Program) -> tuple[str, float]:
+def _without_swaps(scatter: Instruction, program: FusedProgram) -> tuple[str, float]:
     """What to do about a scatter, and the microseconds that it saves: sums of narrow floats in f32, else unique
     indices."""
     copy = program.copy_with(scatter)
@@ -44,7 +44,7 @@ def _without_swaps(scatter: Instruction, program: Program) -> tuple[str, float]:
         return "", 0.0
     module, own = copy
     if own.shape.is_array and own.shape.type.is_narrow_float:
-        if Update.SWAP not in Form(_in_f32(own)).updates:
+        if Update.SWAP not in ScatterForm(_in_f32(own)).updates:
             return "sum in f32, where one atomic operation does it", program.saved(module) or 0.0
         module, own = program.copy_with(scatter) or copy
     edit.set_attribute(own, "unique_indices", Attribute.of(True))

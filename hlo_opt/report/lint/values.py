@@ -10,7 +10,7 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.sets import is_free, mixes_bits
 from hlo_opt.plans.price import together
-from hlo_opt.report.lint.base import Finding, Program, everything
+from hlo_opt.report.lint.base import Finding, FusedProgram, everything
 from hlo_opt.report.page import count, counted, size
 from hlo_opt.text import parse, verify
 from hlo_opt.text.frames import source_location
@@ -28,7 +28,7 @@ def _is_wide(instruction: Instruction) -> bool:
     return any(leaf.is_array and leaf.type.name in _WIDE for leaf in instruction.shape.leaves())
 
 
-def wide_types(program: Program) -> Iterator[Finding]:
+def wide_types(program: FusedProgram) -> Iterator[Finding]:
     """f64 values in a program without f64 inputs. Their cost is the difference to the same program in f32; where there
     is none, what their kernels take."""
     module = program.original
@@ -45,7 +45,7 @@ def wide_types(program: Program) -> Iterator[Finding]:
     yield Finding("LNT104", numbers, source_location(module, first), first.name, us, saves=saved is not None)
 
 
-def _saved_by_narrow(program: Program) -> float | None:
+def _saved_by_narrow(program: FusedProgram) -> float | None:
     """Microseconds that the program in narrow types takes less; None where something in it asks for the wide ones."""
     text = str(program.original)
     for name, narrow in _WIDE.items():
@@ -62,7 +62,7 @@ def _name(instruction: Instruction) -> str:
     return next(leaf.type.name for leaf in instruction.shape.leaves() if leaf.is_array and leaf.type.name in _WIDE)
 
 
-def large_constants(program: Program) -> Iterator[Finding]:
+def large_constants(program: FusedProgram) -> Iterator[Finding]:
     """Constants that are as large as data: they are compiled in, held twice, and another value compiles again."""
     module = program.original
     for computation in executed_computations(module):
@@ -83,7 +83,7 @@ def _elements(instruction: Instruction) -> int:
     return sum(leaf.element_count for leaf in instruction.shape.leaves() if leaf.is_array)
 
 
-def random_in_loops(program: Program) -> Iterator[Finding]:
+def random_in_loops(program: FusedProgram) -> Iterator[Finding]:
     """Random numbers that each iteration of a loop computes by mixing bits, as threefry does: some 140 operations for
     each number."""
     looped = {c.name for c in executed_computations(program.fused)} - {program.fused.entry.name}

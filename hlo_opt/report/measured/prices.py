@@ -11,7 +11,7 @@ from hlo_opt.report.holding import members_of_kernels
 from hlo_opt.report.measured.join import Joined, join
 from hlo_opt.report.measured.read import read_profile
 from hlo_opt.report.page import Page, Word, count, counted, microseconds
-from hlo_opt.report.sentences import Prices, fit
+from hlo_opt.report.sentences import EdgePrices, fit
 
 NOT_JOINED = "HLO731"
 NAMES_TOLD = 6
@@ -26,7 +26,7 @@ WHICH = (
 )
 
 
-class MeasuredPrices(Prices):
+class MeasuredPrices(EdgePrices):
     """Prices of the edges of a report by a profile of the module that it was given."""
 
     def __init__(self, report: ExplainReport, joined: Joined) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hlo_opt.ir import Instruction
 from hlo_opt.runtime.schedule import Schedule
 from hlo_opt.runtime.schedule.lifetimes import buffer_bytes, callees_first, lifetimes
-from hlo_opt.runtime.schedule.ops import Allocate, Branch, Constant, Free, Op, Routine, RoutineKey, callees
+from hlo_opt.runtime.schedule.ops import Allocate, BranchOp, ConstantOp, Free, Op, Routine, RoutineKey, callees
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def moment_of(schedule: Schedule) -> Moment:
         Holder("constants", op.instruction, buffer_bytes(routine.shapes[b]), ())
         for routine in schedule.routines.values()
         for op in routine.ops
-        if isinstance(op, Constant)
+        if isinstance(op, ConstantOp)
         for b in op.outputs
     ]
     holders = sorted((*peak.holders, *constants), key=lambda h: (-h.bytes, h.kind, h.maker.name))
@@ -80,7 +80,7 @@ def _peak(routine: Routine, known: dict[RoutineKey, Moment], *, is_entry: bool) 
         total += sum(sizes[b] for b in born)
         within = max((known[k] for k in callees(op)), key=lambda m: m.bytes, default=None)
         beside, makers = 0 if within is None else within.bytes, dict(alive)
-        if isinstance(op, Branch) and within is not None:  # its results are made in the branch
+        if isinstance(op, BranchOp) and within is not None:  # its results are made in the branch
             own = sum(sizes[b] for b in born)
             if beside < own:
                 beside, within = 0, None
@@ -96,7 +96,9 @@ def _peak(routine: Routine, known: dict[RoutineKey, Moment], *, is_entry: bool) 
     if not routine.ops:
         return Moment(total, routine.computation.root, None, _holders(routine, alive, 0, lives.root))
     at = next((o for o in routine.ops[position:] if not isinstance(o, Allocate | Free)), routine.ops[position])
-    before = next((o for o in reversed(routine.ops[:position]) if not isinstance(o, Allocate | Free | Constant)), None)
+    before = next(
+        (o for o in reversed(routine.ops[:position]) if not isinstance(o, Allocate | Free | ConstantOp)), None
+    )
     holders = _holders(routine, then, position, lives.root)
     if inner is not None:
         holders = (*holders, *inner.holders)

@@ -18,11 +18,11 @@ from hlo_opt.ir import Instruction, Module
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report.diff.comparison import Comparison, Side
 from hlo_opt.report.diff.data import as_json
-from hlo_opt.report.sentences import Prices, advice, sentence
+from hlo_opt.report.sentences import EdgePrices, advice, sentence
 from hlo_opt.report.summary import summary_json
 from hlo_opt.report.totals import source_text, totals
-from hlo_opt.report.view.graph import NOWHERE, Graph, graph_json, graph_of
-from hlo_opt.report.view.kernels import Launched, add_plans, kernels_json, launched, rates
+from hlo_opt.report.view.graph import NOWHERE, DrawnGraph, graph_json, graph_of
+from hlo_opt.report.view.kernels import DrawnKernel, add_plans, kernels_json, launched, rates
 from hlo_opt.report.view.steps import PassLog
 
 SCHEMA = 1
@@ -30,10 +30,10 @@ SCHEMA = 1
 MOST_SOURCE = 20_000
 """Lines of a Python file that the page holds."""
 
-Json = dict[str, object]
+PageData = dict[str, object]
 
 
-def data_of(report: ExplainReport, log: PassLog, root: str | None = None) -> Json:
+def data_of(report: ExplainReport, log: PassLog, root: str | None = None) -> PageData:
     """What the page of one module shows. `log` has the steps of its passes; `root` is the folder that has the module's
     Python files."""
     outcome = report.outcome
@@ -59,7 +59,7 @@ def data_of(report: ExplainReport, log: PassLog, root: str | None = None) -> Jso
     }
 
 
-def comparison_data(comparison: Comparison) -> Json:
+def comparison_data(comparison: Comparison) -> PageData:
     """What the page of two modules shows: their kernels as they are compared, and the differences."""
     sides, graphs = [], []
     for title, side in (("old", comparison.old), ("new", comparison.new)):
@@ -87,17 +87,19 @@ def comparison_data(comparison: Comparison) -> Json:
     }
 
 
-def _head(module: Module, kind: str) -> Json:
+def _head(module: Module, kind: str) -> PageData:
     filename = "" if module.source is None else module.source.filename
     return {"schema": SCHEMA, "version": __version__, "kind": kind, "module": module.name, "file": filename}
 
 
-def _side(title: str, module: Module, summary: ModuleSummary, graph: Graph) -> Json:
-    figures: Json = {**summary_json(summary), "instructions": len(graph.instructions)}
+def _side(title: str, module: Module, summary: ModuleSummary, graph: DrawnGraph) -> PageData:
+    figures: PageData = {**summary_json(summary), "instructions": len(graph.instructions)}
     return {"title": title, "figures": figures, "graph": graph_json(module, graph), "cuda": []}
 
 
-def _group_by_kernel(before: Graph, after: Graph, kernels: Sequence[Launched], origins: dict[Instruction, str]) -> None:
+def _group_by_kernel(
+    before: DrawnGraph, after: DrawnGraph, kernels: Sequence[DrawnKernel], origins: dict[Instruction, str]
+) -> None:
     """Number the kernels of the result, and give their numbers to what they hold, on both sides. An instruction that
     several kernels compute goes with the first."""
     by_name: dict[str, int] = {}
@@ -111,10 +113,10 @@ def _group_by_kernel(before: Graph, after: Graph, kernels: Sequence[Launched], o
         before.groups[at] = by_name.get(instruction.name, NOWHERE)
 
 
-Part = tuple[Graph, Sequence[Launched]]
+GraphWithKernels = tuple[DrawnGraph, Sequence[DrawnKernel]]
 
 
-def _group_by_match(old: Side, new: Side, first: Part, second: Part) -> None:
+def _group_by_match(old: Side, new: Side, first: GraphWithKernels, second: GraphWithKernels) -> None:
     """Number what became each other: kernels that share operations, with all that they hold."""
     matched = match(old.outcome.module, new.outcome.module)
     holders = [
@@ -145,14 +147,14 @@ def _group_by_match(old: Side, new: Side, first: Part, second: Part) -> None:
                     graph.groups[graph.numbers[member]] = numbers[kernel.instruction]
 
 
-def _edges(report: ExplainReport) -> list[Json]:
+def _edges(report: ExplainReport) -> list[PageData]:
     """The refused edges, what would save most first."""
-    prices = Prices(report)
-    rows: list[tuple[float, Json]] = []
+    prices = EdgePrices(report)
+    rows: list[tuple[float, PageData]] = []
     _ = report.dearest  # finds out what these cost by joining them
     for decision in report.refused:
         saved = prices.saved(decision)
-        row: Json = {
+        row: PageData = {
             "producer": decision.producer,
             "consumer": decision.consumer,
             "ends": decision.ends,
@@ -171,11 +173,11 @@ def _edges(report: ExplainReport) -> list[Json]:
     return [row for _, row in sorted(rows, key=lambda item: -item[0])]
 
 
-def _sources(report: ExplainReport, root: str | None) -> list[Json]:
+def _sources(report: ExplainReport, root: str | None) -> list[PageData]:
     """The Python files with what their lines cost, and their texts where they are below the root. The dearest file
     comes first."""
     sources = totals(report, "line")
-    files: dict[str, dict[int, Json]] = {}
+    files: dict[str, dict[int, PageData]] = {}
     for place, row in sources.rows.items():
         file, _, number = place.rpartition(":")
         if file and number.isdecimal() and len(number) < 10:
@@ -186,7 +188,7 @@ def _sources(report: ExplainReport, root: str | None) -> list[Json]:
                 "refused": dict(sorted(row.refused.items())),
                 "saving": round(row.saving, 4),
             }
-    rows: list[Json] = []
+    rows: list[PageData] = []
     for file, lines in files.items():
         text = None if root is None else source_text(file, Path(root))
         rows.append(

@@ -25,7 +25,7 @@ NOWHERE = -1
 
 
 @dataclass(frozen=True)
-class Scope:
+class DrawnComputation:
     """A computation, the number of the node that runs it (NOWHERE for the entry), and its rows of nodes."""
 
     title: str
@@ -34,23 +34,23 @@ class Scope:
 
 
 @dataclass
-class Graph:
+class DrawnGraph:
     """The nodes by number, the scopes, the entry's first, and pairs of nodes: the second reads the first.
 
     groups    of each node, the number of what it is shown with on the other side; NOWHERE for nothing
     """
 
     instructions: list[Instruction] = field(default_factory=list)
-    scopes: list[Scope] = field(default_factory=list)
+    scopes: list[DrawnComputation] = field(default_factory=list)
     homes: list[int] = field(default_factory=list)
     edges: list[tuple[int, int]] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
     numbers: dict[Instruction, int] = field(default_factory=dict)
 
 
-def graph_of(module: Module) -> Graph:
+def graph_of(module: Module) -> DrawnGraph:
     """The graph of what a module runs, from its entry. Reducers and comparators are no part of it."""
-    graph = Graph()
+    graph = DrawnGraph()
     seen = {module.entry}
     todo: list[tuple[Computation, int]] = [(module.entry, NOWHERE)]
     while todo:
@@ -66,7 +66,7 @@ def graph_of(module: Module) -> Graph:
             graph.edges += [(operand, number) for operand in read]
             operands.append([operand - first for operand in read])
         rows = [[first + n for n in row] for row in rows_of(operands)]
-        graph.scopes.append(Scope(computation.name, owner, rows))
+        graph.scopes.append(DrawnComputation(computation.name, owner, rows))
         inner = []
         for number, instruction in enumerate(computation.instructions, first):
             for called in run_by(instruction):
@@ -99,7 +99,7 @@ def text_of(instruction: Instruction) -> str:
     return f"ROOT {text}" if instruction.is_root else text
 
 
-def graph_json(module: Module, graph: Graph) -> dict[str, object]:
+def graph_json(module: Module, graph: DrawnGraph) -> dict[str, object]:
     """The graph as columns, which take less room than a record for each node. `lines` are numbers of `places`, the
     Python lines."""
     places: dict[str, int] = {"": 0}

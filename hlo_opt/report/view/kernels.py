@@ -17,17 +17,17 @@ from hlo_opt.ops.shapes import flops_of
 from hlo_opt.plans.price import Price, clock
 from hlo_opt.report.holding import members_of_kernels
 from hlo_opt.report.summary import label
-from hlo_opt.report.view.graph import NOWHERE, Graph
+from hlo_opt.report.view.graph import NOWHERE, DrawnGraph
 from hlo_opt.runtime.driver.emission import source_lines
 from hlo_opt.runtime.schedule import build_schedule
-from hlo_opt.runtime.schedule.ops import Call, Launch
+from hlo_opt.runtime.schedule.ops import CallOp, LaunchOp
 
 LONGEST_CUDA = 60_000
 """Characters of a kernel's text that the page holds."""
 
 
 @dataclass(frozen=True)
-class Launched:
+class DrawnKernel:
     """An instruction of a module that launches work, what it takes, and the instructions that it holds, itself among
     them."""
 
@@ -37,7 +37,7 @@ class Launched:
     members: Sequence[Instruction]
 
 
-def launched(module: Module, summary: ModuleSummary, target: DeviceTarget, known: ByStructure) -> list[Launched]:
+def launched(module: Module, summary: ModuleSummary, target: DeviceTarget, known: ByStructure) -> list[DrawnKernel]:
     """The kernels and library calls of a module that is priced, in the order of its summary. `known`: what a run found
     out about kernels."""
     named = {(c.name, i.name): i for c in module.computations for i in c.instructions}
@@ -48,7 +48,7 @@ def launched(module: Module, summary: ModuleSummary, target: DeviceTarget, known
     kernels = []
     for one in summary.launched:
         kernel = named[one.computation, one.instruction]
-        kernels.append(Launched(kernel, prices.of(kernel), one.rounds, members.get(kernel, [kernel])))
+        kernels.append(DrawnKernel(kernel, prices.of(kernel), one.rounds, members.get(kernel, [kernel])))
     return kernels
 
 
@@ -63,7 +63,7 @@ def rates(target: DeviceTarget) -> dict[str, object]:
     }
 
 
-def kernels_json(module: Module, kernels: Iterable[Launched], graph: Graph) -> list[dict[str, object]]:
+def kernels_json(module: Module, kernels: Iterable[DrawnKernel], graph: DrawnGraph) -> list[dict[str, object]]:
     """The kernels in the order given, each with the number of its node and of its group."""
     rows: list[dict[str, object]] = []
     for one in kernels:
@@ -117,9 +117,9 @@ def add_plans(rows: Iterable[dict[str, object]], module: Module, target: DeviceT
     plans: dict[tuple[str, str], dict[str, object]] = {}
     for routine, op in schedule.ops():
         key = (routine.computation.name, op.instruction.name)
-        if isinstance(op, Launch):
+        if isinstance(op, LaunchOp):
             plans.setdefault(key, _plan(op.kernel, texts[op.kernel.symbol]))
-        elif isinstance(op, Call) and op.kind != "empty":
+        elif isinstance(op, CallOp) and op.kind != "empty":
             plans.setdefault(key, {"kind": op.kind, "calls": op.call})
     for row in rows:
         row["plan"] = plans.get((str(row["computation"]), str(row["name"])))

@@ -29,7 +29,7 @@ from hlo_opt.ops.collective.module_devices import (
 from hlo_opt.ops.control.meaning import same_bits
 from hlo_opt.ops.values import ROWS
 from hlo_opt.runtime.check.mistakes import Tried, tried
-from hlo_opt.runtime.differences import Difference, OutputReport, over_devices, over_draws
+from hlo_opt.runtime.differences import ElementDifference, OutputReport, over_devices, over_draws
 from hlo_opt.runtime.executable import Executable, compile, entry_inputs, entry_shapes
 from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.rounding.analysis import analyse_devices
@@ -60,7 +60,7 @@ class CheckReport:
     why: str
     inputs: str
     outputs: tuple[OutputReport, ...]
-    first: Difference | None
+    first: ElementDifference | None
     report: dict[str, Any]
     rewritten: bool = False
     devices: tuple[int, int] = (1, 1)

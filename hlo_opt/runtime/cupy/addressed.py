@@ -14,7 +14,7 @@ from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir.values import Array
 from hlo_opt.runtime.cupy.capture import address
 from hlo_opt.runtime.schedule.lifetimes import buffer_bytes
-from hlo_opt.runtime.schedule.ops import Call, Copy, Launch
+from hlo_opt.runtime.schedule.ops import CallOp, Copy, LaunchOp
 from hlo_opt.runtime.schedule.stretch import BoundLaunch, PlacingDevice, Start, Stretch
 
 
@@ -48,11 +48,11 @@ class AddressedLaunches:
             root, size = stretch.root[b], buffer_bytes(shapes[b])
             return (number[root], 0, size) if root in number else (block, stretch.offsets[root], size)
 
-        self._work: list[tuple[Kernel | Call | None, list[_Offset], list[_Offset]]] = []
+        self._work: list[tuple[Kernel | CallOp | None, list[_Offset], list[_Offset]]] = []
         for op in stretch.work:
             inputs, outputs = [offset(b) for b in op.inputs], [offset(b) for b in op.outputs]
             if not isinstance(op, Copy) or inputs[0][:2] != outputs[0][:2]:
-                work = op.kernel if isinstance(op, Launch) else op if isinstance(op, Call) else None
+                work = op.kernel if isinstance(op, LaunchOp) else op if isinstance(op, CallOp) else None
                 self._work.append((work, inputs, outputs))
         self._names: list[BoundLaunch] = [(work, [], []) for work, _, _ in self._work]
         self._meeting = [w for w, _, _ in self._work if isinstance(w, Kernel) and w.kept and w.launch.grid]

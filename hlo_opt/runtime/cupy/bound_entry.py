@@ -31,12 +31,12 @@ MOST_BYTES = 1 << 24
 """The most bytes of such an allocation; a larger output has its own."""
 
 
-class Pointer(Protocol):
+class MemoryPointer(Protocol):
     """An address and the memory that it is in, as CuPy has it."""
 
     ptr: int
 
-    def __add__(self, offset: int) -> Pointer: ...
+    def __add__(self, offset: int) -> MemoryPointer: ...
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class BoundEntry:
             array = cast("Array", value)
             if array.shape != dimensions or array.strides != strides or array.dtype != dtype:
                 return None
-            places.append(cast("Pointer", array.data).ptr)
+            places.append(cast("MemoryPointer", array.data).ptr)
         return None if any(place % ALIGNMENT for place in places) else places
 
     def __call__(self, arrays: list[Array], values: list[int] | None = None) -> list[Array] | None:
@@ -148,7 +148,7 @@ class BoundEntry:
             values = [address(array) for array in arrays]
         outputs = [NOTHING] * len(self.outputs)
         addresses = [0] * len(self.outputs)
-        alloc: Callable[[int], Pointer] = cupy.cuda.alloc
+        alloc: Callable[[int], MemoryPointer] = cupy.cuda.alloc
         try:
             block = alloc(stretch.bytes) if stretch.bytes else None
             for k in self._shared(values) if self.donated else ():
@@ -169,12 +169,12 @@ class BoundEntry:
         self.whole.start([values[n] for n in self.order])
         executor.launches = stretch.launches
         for n, k in self.reused:
-            outputs[n] = self._array(n, cast("Pointer", arrays[k].data))
+            outputs[n] = self._array(n, cast("MemoryPointer", arrays[k].data))
         for n, source, size in self.copied:
             device.copy_bytes(values[source], addresses[n], size)
         return outputs
 
-    def _array(self, number: int, pointer: Pointer) -> Array:
+    def _array(self, number: int, pointer: MemoryPointer) -> Array:
         """An output in memory."""
         dimensions, dtype, steps = self.forms[number]
         array: Array = self.device.cupy.ndarray(dimensions, dtype, pointer, steps)

@@ -28,20 +28,20 @@ from hlo_opt.runtime.cupy.conditional import ENDLESS, ConditionError, Conditions
 from hlo_opt.runtime.schedule.ops import Op
 from hlo_opt.runtime.schedule.stretch import BoundLaunch, PlacingDevice, Stretch, span_of
 
-Span = tuple[int, int]
+AddressRange = tuple[int, int]
 """The addresses of the first byte and behind the last byte."""
 
 
 @dataclass(frozen=True)
-class Access:
+class LaunchAccess:
     """The memory that a launch reads and writes."""
 
-    reads: tuple[Span, ...]
-    writes: tuple[Span, ...]
+    reads: tuple[AddressRange, ...]
+    writes: tuple[AddressRange, ...]
 
 
 @dataclass(frozen=True)
-class Start:
+class StreamStart:
     """The stream of a launch, and the launches on other streams that it waits for."""
 
     stream: int
@@ -52,12 +52,12 @@ class Start:
 class _Region:
     """The last writer of some memory (a launch, or -1 for none of these), and its readers since."""
 
-    span: Span
+    span: AddressRange
     writer: int
     readers: list[int] = field(default_factory=list)
 
 
-def dependencies(accesses: Sequence[Access]) -> list[Set[int]]:
+def dependencies(accesses: Sequence[LaunchAccess]) -> list[Set[int]]:
     """For each launch, the earlier ones that must finish before it starts."""
     regions: list[_Region] = []
     waits_for: list[Set[int]] = []
@@ -82,17 +82,17 @@ def dependencies(accesses: Sequence[Access]) -> list[Set[int]]:
     return waits_for
 
 
-def _meet(one: Span, other: Span) -> bool:
+def _meet(one: AddressRange, other: AddressRange) -> bool:
     return one[0] < other[1] and other[0] < one[1]
 
 
-def starts(after: Sequence[Set[int]], streams: int) -> list[Start]:
+def starts(after: Sequence[Set[int]], streams: int) -> list[StreamStart]:
     """A stream for each launch, and what it must wait for; waits implied by others are left out.
 
     Preferred is the stream where its dependencies ran last, then one that it waits for anyway, then a new one, then the
     least recently used.
     """
-    starts: list[Start] = []
+    starts: list[StreamStart] = []
     last: list[int] = []  # the last launch of each stream
     known: list[list[int]] = []  # for each launch, the last launch of each stream that is known to precede it
     for number, before in enumerate(after):
@@ -108,7 +108,7 @@ def starts(after: Sequence[Set[int]], streams: int) -> list[Start]:
             if n > behind[starts[n].stream]:
                 waits.append(n)
                 behind = [max(a, b) for a, b in zip(behind, known[n], strict=True)]
-        starts.append(Start(stream, tuple(sorted(waits))))
+        starts.append(StreamStart(stream, tuple(sorted(waits))))
         known.append([number if s == stream else b for s, b in enumerate(behind)])
         last[stream] = number
     return starts
@@ -163,7 +163,7 @@ MOST_STREAMS = 32
 
 
 @dataclass
-class Graph:
+class CapturedGraph:
     """A captured graph, its numbers of kernel launches and streams, and the kept memory of its launches, which nothing
     else may use."""
 
@@ -174,11 +174,11 @@ class Graph:
 
 
 COUNTS = 24
-"""Bytes of the counts of `Rounds`."""
+"""Bytes of the counts of `RepeatedLaunches`."""
 
 
 @dataclass(frozen=True)
-class Rounds:
+class RepeatedLaunches:
     """Launches that a graph repeats: at most so often, and while there is `more`, a byte that they write.
 
     `counts` are numbers of 8 bytes: rounds of the last launch of the graph, rounds of all its launches, and one for the
@@ -213,7 +213,7 @@ class Capturer:
     per stream, which graphs launched on one stream may share."""
     _events: list[CudaEvent] = field(default_factory=list)
 
-    def capture(self, launches: Sequence[BoundLaunch], owner: Op | Stretch) -> Graph | None:
+    def capture(self, launches: Sequence[BoundLaunch], owner: Op | Stretch) -> CapturedGraph | None:
         """A graph of the launches of a loop or a stretch; None where CUDA refuses.
 
         All kernels must have been launched before, because CUDA may load a kernel at its first launch, which a capture
@@ -225,7 +225,9 @@ class Capturer:
             self.refused[owner] = str(error)
             return None
 
-    def capture_rounds(self, before: Sequence[BoundLaunch], rounds: Rounds, owner: Op) -> Graph | None:
+    def capture_rounds(
+        self, before: Sequence[BoundLaunch], rounds: RepeatedLaunches, owner: Op
+    ) -> CapturedGraph | None:
         """A graph of launches, and of others that repeat behind them; None where CUDA refuses, or has no such graphs.
 
         All kernels must have been launched before.
@@ -244,15 +246,18 @@ class Capturer:
         conditions = self.device.conditions()
         conditions.load(self.current())
         counts = self.device.zeros(COUNTS)
-        self.device.replay(self._captured((), Rounds((), counts, most=3), conditions).graph)
+        self.device.replay(self._captured((), RepeatedLaunches((), counts, most=3), conditions).graph)
         pair = self.cupy.asnumpy(counts).view(np.uint64)[:2].tolist()
         if pair != [3, 3]:
             raise ConditionError(f"a graph of 3 rounds counts {pair}")
         return conditions
 
     def _captured(
-        self, launches: Sequence[BoundLaunch], rounds: Rounds | None = None, conditions: Conditions | None = None
-    ) -> Graph:
+        self,
+        launches: Sequence[BoundLaunch],
+        rounds: RepeatedLaunches | None = None,
+        conditions: Conditions | None = None,
+    ) -> CapturedGraph:
         """Raises BackendError, ConditionError, or what CuPy raises."""
         parts = [launches] if rounds is None else [launches, rounds.launches]
         orders = [starts(dependencies([access_of(w) for w in part]), self.most_streams) for part in parts]
@@ -286,14 +291,14 @@ class Capturer:
         kept = [memory for of_part in zeros for memory in of_part]
         if rounds is not None:
             kept.append(rounds.counts)
-        return Graph(graph, sum(isinstance(work, Kernel) for work, _, _ in launches), max(used), kept)
+        return CapturedGraph(graph, sum(isinstance(work, Kernel) for work, _, _ in launches), max(used), kept)
 
     def _repeat(
         self,
-        rounds: Rounds,
+        rounds: RepeatedLaunches,
         conditions: Conditions,
         kept: Sequence[Array],
-        order: Sequence[Start],
+        order: Sequence[StreamStart],
         origin: CudaStream,
         streams: Sequence[CudaStream],
     ) -> None:
@@ -318,7 +323,7 @@ class Capturer:
         """CUDA's number of the current stream."""
         return int(self.cupy.cuda.get_current_stream().ptr)
 
-    def start(self, graph: Graph | None, launches: Sequence[BoundLaunch]) -> None:
+    def start(self, graph: CapturedGraph | None, launches: Sequence[BoundLaunch]) -> None:
         """Start a graph; without one, start the launches one by one."""
         if graph is None:
             self.device.start_all([self.device.start_of(launch) for launch in launches], launches)
@@ -330,7 +335,7 @@ class Capturer:
         self,
         launches: Sequence[BoundLaunch],
         kept: Sequence[Array],
-        order: Sequence[Start],
+        order: Sequence[StreamStart],
         streams: Sequence[CudaStream],
     ) -> None:
         """Start launches on streams, of which the first one captures, and waits for the others in the end."""
@@ -360,10 +365,10 @@ class Capturer:
         return event
 
 
-def access_of(launch: BoundLaunch) -> Access:
+def access_of(launch: BoundLaunch) -> LaunchAccess:
     """The memory that a launch reads and writes."""
     _, inputs, outputs = launch
-    return Access(tuple(map(span_of, inputs)), tuple(map(span_of, outputs)))
+    return LaunchAccess(tuple(map(span_of, inputs)), tuple(map(span_of, outputs)))
 
 
 def streams_wished() -> int:

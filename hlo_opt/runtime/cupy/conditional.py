@@ -79,7 +79,7 @@ class NodeParams(ctypes.Structure):
     )
 
 
-class Driver:
+class CudaDriver:
     """What CuPy lacks of the driver."""
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class Driver:
         self._call("cuStreamEndCapture", stream, ctypes.byref(ctypes.c_void_p()))
 
 
-class Function(Protocol):
+class LoadedFunction(Protocol):
     """A loaded kernel, by what CUDA calls it."""
 
     ptr: int
@@ -182,7 +182,7 @@ class Function(Protocol):
 class Conditions:
     """Decisions of the GPU, in graphs under capture."""
 
-    def __init__(self, driver: Driver, launch: Callable[..., None], function: Function) -> None:
+    def __init__(self, driver: CudaDriver, launch: Callable[..., None], function: LoadedFunction) -> None:
         """`launch` is `launchKernel` of CuPy's driver, `function` the kernel `DECISION`."""
         self.driver = driver
         self._launch = launch
@@ -200,6 +200,6 @@ class Conditions:
         self._launch(self._function.ptr, 1, 1, 1, 1, 1, 1, 0, stream, int(places.ctypes.data), 0)
 
 
-def driver_of() -> Driver:
+def driver_of() -> CudaDriver:
     """The driver. Raises ConditionError where it is too old."""
-    return Driver()
+    return CudaDriver()

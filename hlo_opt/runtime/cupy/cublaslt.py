@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from hlo_opt.ops.calls.strided import Product
+from hlo_opt.ops.calls.strided import StridedProduct
 
 TRIED = 8
 """Algorithms that run before one of them is taken."""
@@ -110,7 +110,7 @@ class _Object:
 class _Described:
     """A product as cuBLASLt knows it: columns first, the transposed product of the transposed operands."""
 
-    def __init__(self, library: ctypes.CDLL, product: Product) -> None:
+    def __init__(self, library: ctypes.CDLL, product: StridedProduct) -> None:
         self.library, self.product = library, product
         self.one, self.zero = ctypes.c_float(1), ctypes.c_float(0)
         rows, columns, length = product.sizes
@@ -150,10 +150,10 @@ class CublasLt:
         handle = _Pointer()
         _check(self.library.cublasLtCreate(ctypes.byref(handle)), "cublasLtCreate")
         self.handle = handle.value
-        self._described: dict[Product, _Described] = {}
+        self._described: dict[StridedProduct, _Described] = {}
         self._end = weakref.finalize(self, self.library.cublasLtDestroy, self.handle)
 
-    def algorithms(self, product: Product, most: int = TRIED, *, aligned: int = ALIGNED) -> list[Algorithm]:
+    def algorithms(self, product: StridedProduct, most: int = TRIED, *, aligned: int = ALIGNED) -> list[Algorithm]:
         """The algorithms that cuBLASLt's heuristics name for a product of arrays whose addresses are multiples of
         `aligned` bytes, the best first. Raises LtError where they name none."""
         described = self._of(product)
@@ -173,12 +173,12 @@ class CublasLt:
             raise LtError("cuBLASLt has no algorithm for it")
         return named
 
-    def _of(self, product: Product) -> _Described:
+    def _of(self, product: StridedProduct) -> _Described:
         if product not in self._described:
             self._described[product] = _Described(self.library, product)
         return self._described[product]
 
-    def ready(self, product: Product, algorithm: Algorithm) -> Ready:
+    def ready(self, product: StridedProduct, algorithm: Algorithm) -> Ready:
         """A product by an algorithm, but for the addresses."""
         return Ready(self, self._of(product), algorithm)
 

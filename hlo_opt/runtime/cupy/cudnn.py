@@ -179,7 +179,7 @@ class _Descriptor:
 
 
 @dataclass(frozen=True)
-class Engine:
+class CudnnEngine:
     """A plan for a convolution: its number among those that the heuristics name, and bytes of its workspace."""
 
     number: int
@@ -196,7 +196,7 @@ class Prepared:
     """
 
     convolution: Convolution
-    engine: Engine
+    engine: CudnnEngine
     kernels: tuple[Kernel | None, ...]
     offsets: tuple[int, ...]
     bytes: int
@@ -298,7 +298,7 @@ class Cudnn:
             return float("inf")
         return min(times[1:])
 
-    def _ready(self, convolution: Convolution, engine: Engine) -> Prepared:
+    def _ready(self, convolution: Convolution, engine: CudnnEngine) -> Prepared:
         offsets, end = [], 0
         for size in convolution.moved_bytes:
             offsets.append(end)
@@ -306,7 +306,7 @@ class Cudnn:
         kernels = tuple(None if move is None else kernel_of(move.text, self.target) for move in convolution.moves)
         return Prepared(convolution, engine, kernels, (*offsets, end), end + engine.workspace)
 
-    def engines(self, convolution: Convolution) -> Iterator[Engine]:
+    def engines(self, convolution: Convolution) -> Iterator[CudnnEngine]:
         """Plans for a convolution that compute as it asks, in the order of the heuristics."""
         graph = self._graph(convolution)
         number, refusal = -1, ""
@@ -333,13 +333,13 @@ class Cudnn:
                 return
         raise CudnnError("cuDNN has no plan for it" + (f": {refusal}" if refusal else ""))
 
-    def _engine(self, convolution: Convolution, config: _Descriptor, number: int) -> Engine | None:
+    def _engine(self, convolution: Convolution, config: _Descriptor, number: int) -> CudnnEngine | None:
         """The plan of an engine's configuration; None where it does not suit. Raises CudnnError where there is none."""
         if not _suits(convolution, config):
             return None
         plan = _Descriptor(self.library, _PLAN).set(400, _HANDLE, self.handle).set(401, _DESCRIPTOR, config)
         (size,) = plan.finalized().numbers(402, _INT64, 1)
-        return Engine(number, plan, size) if size <= WORKSPACE else None
+        return CudnnEngine(number, plan, size) if size <= WORKSPACE else None
 
     def _graph(self, convolution: Convolution) -> _Descriptor:
         kind, attributes = _OPERATIONS[convolution.direction]

@@ -40,7 +40,7 @@ from hlo_opt.runtime.cupy.cudnn import Cudnn, CudnnError, kernel_of
 from hlo_opt.runtime.cupy.products import Cublas
 from hlo_opt.runtime.host.library import cache_directory
 from hlo_opt.runtime.numpy import WORD, from_memory, held_dtype, to_memory
-from hlo_opt.runtime.schedule.ops import Call, Launch
+from hlo_opt.runtime.schedule.ops import CallOp, LaunchOp
 from hlo_opt.runtime.schedule.stretch import NOTHING, BoundLaunch, Start, span_of
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def refuse_what_cupy_lacks(schedule: Schedule) -> None:
     for _, op in schedule.ops():
         module, i = schedule.module, op.instruction
         if (
-            isinstance(op, Call)
+            isinstance(op, CallOp)
             and op.kind != "empty"
             and device_call(i) is None
             and i.opcode != "after-all"
@@ -230,7 +230,7 @@ def refuse_what_cupy_lacks(schedule: Schedule) -> None:
 def refuse_large_grids(schedule: Schedule, who: str, hint: str) -> None:
     """Raises BackendError (HLO525) for the first launch that needs more blocks than a GPU supports."""
     for _, op in schedule.ops():
-        if isinstance(op, Launch) and op.kernel.launch.grid > MOST_BLOCKS:
+        if isinstance(op, LaunchOp) and op.kernel.launch.grid > MOST_BLOCKS:
             raise BackendError(
                 f"{who}: {op.instruction.name} needs {op.kernel.launch.grid} blocks, and a GPU takes {MOST_BLOCKS}",
                 code="HLO525",
@@ -260,7 +260,7 @@ class CupyDevice:
         self.notes: dict[str, str] = {}
         self._calls: dict[Instruction, DeviceCall] = {}
         self._target = schedule.target
-        self._library_calls = [op for _, op in schedule.ops() if isinstance(op, Call) and op.kind == "library"]
+        self._library_calls = [op for _, op in schedule.ops() if isinstance(op, CallOp) and op.kind == "library"]
         self._bindings: dict[Instruction, _Binding | None] = {}
         self._cublas: Cublas | None = None
         self._cudnn: Cudnn | None = None
@@ -273,7 +273,7 @@ class CupyDevice:
         self._launched_by = {
             kernel.symbol: op.instruction
             for _, op in schedule.ops()
-            if isinstance(op, Launch)
+            if isinstance(op, LaunchOp)
             for kernel in (op.kernel, schedule.apart.get(op.kernel, op.kernel))
         }
 
@@ -439,12 +439,12 @@ class CupyDevice:
         except Exception as error:
             work = launches[started][0]
             instruction = self._launched_by.get(work.symbol) if isinstance(work, Kernel) else None
-            self.fail(error, work.instruction if isinstance(work, Call) else instruction, "launching")
+            self.fail(error, work.instruction if isinstance(work, CallOp) else instruction, "launching")
 
-    def places(self, op: Call) -> bool:
+    def places(self, op: CallOp) -> bool:
         return self._binding(op) is not None
 
-    def _binding(self, op: Call) -> _Binding | None:
+    def _binding(self, op: CallOp) -> _Binding | None:
         """How a call starts that our own handles of cuBLAS and cuDNN do; None for other calls, and where there is no
         handle."""
         if op.instruction not in self._bindings:
@@ -452,7 +452,7 @@ class CupyDevice:
             self._bindings[op.instruction] = None if call is None else self._bound_call(op, call)
         return self._bindings[op.instruction]
 
-    def _bound_call(self, op: Call, call: DeviceCall) -> _Binding | None:
+    def _bound_call(self, op: CallOp, call: DeviceCall) -> _Binding | None:
         product, ways = product_of(call), cudnn_ways(op.instruction, call)
         try:
             if (planned := depthwise_plan(call, self._target)) is not None:
@@ -523,7 +523,7 @@ class CupyDevice:
         with self._naming_errors_of(None, "allocating"):
             return self.cupy.zeros(size, "uint8") if size else NOTHING
 
-    def call(self, op: Call, inputs: Sequence[Array], shapes: Sequence[Shape]) -> list[Array]:
+    def call(self, op: CallOp, inputs: Sequence[Array], shapes: Sequence[Shape]) -> list[Array]:
         if self._binding(op) is not None:
             outputs = [self.allocate(leaf) for leaf in op.instruction.shape.leaves()]
             with self._naming_errors_of(op.instruction, self.notes[op.call]):

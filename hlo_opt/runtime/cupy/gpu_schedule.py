@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hlo_opt.analysis.targets import DeviceTarget, target_of
 from hlo_opt.ir import Module
-from hlo_opt.ops.calls.strided import Product
+from hlo_opt.ops.calls.strided import StridedProduct
 from hlo_opt.passes.for_kernels import expanded
 from hlo_opt.passes.product_epilogues import ProductEpilogues
 from hlo_opt.runtime.cupy.device import has_gpu, import_cupy
@@ -31,7 +31,7 @@ def _with_epilogues(module: Module, target: str | DeviceTarget | None) -> Module
         return module
     device = target_of(module, target)
 
-    def pays(product: Product) -> bool:
+    def pays(product: StridedProduct) -> bool:
         copied_us = 2 * product.bytes[2] / device.copied_per_second * 1e6
         try:
             return cublas.saves(product, copied_us + device.kernel_launch_us)

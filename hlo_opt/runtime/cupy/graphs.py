@@ -34,13 +34,13 @@ from hlo_opt.diag import BackendError
 from hlo_opt.ir import Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.runtime.cupy.addressed import AddressedLaunches, AddressedMemory
-from hlo_opt.runtime.cupy.capture import COUNTS, Capturer, Graph, Rounds, address, streams_wished
+from hlo_opt.runtime.cupy.capture import COUNTS, CapturedGraph, Capturer, RepeatedLaunches, address, streams_wished
 from hlo_opt.runtime.cupy.device import CupyDevice
 from hlo_opt.runtime.cupy.whole import WholeRun, whole_run
 from hlo_opt.runtime.schedule import Schedule
 from hlo_opt.runtime.schedule.in_line import in_line
 from hlo_opt.runtime.schedule.lifetimes import buffer_bytes, peak_of
-from hlo_opt.runtime.schedule.ops import Constant, Launch, Loop, Routine
+from hlo_opt.runtime.schedule.ops import ConstantOp, LaunchOp, LoopOp, Routine
 from hlo_opt.runtime.schedule.stretch import (
     ALIGNMENT,
     NOTHING,
@@ -65,7 +65,7 @@ NODES_TOGETHER = 64
 decision takes about as long as a small kernel."""
 LEAST = 3
 """The smallest known trip count at which graphs are worth their two sets of buffers."""
-Constants = Callable[[Constant, Sequence[Shape]], list[Array]]
+Constants = Callable[[ConstantOp, Sequence[Shape]], list[Array]]
 """The buffers of a constant, given the shapes of its routine."""
 
 
@@ -83,7 +83,7 @@ class _Half:
     kernels: int
     launches: list[BoundLaunch] | None = None
     was_launched: bool = False
-    graph: Graph | None = None
+    graph: CapturedGraph | None = None
 
 
 def whole(routine: Routine, device: PlacingDevice) -> Stretch:
@@ -100,7 +100,7 @@ class LoopGraph:
     def __init__(
         self,
         capturer: Capturer,
-        op: Loop,
+        op: LoopOp,
         halves: tuple[Stretch, Stretch],
         state: Sequence[Array],
         constants: Constants,
@@ -137,7 +137,7 @@ class LoopGraph:
         self.plain = [self._half(n, 1 - n, False) for n in (0, 1)]
         self.halves = [*self.tests, *self.tested, *self.plain]
         self.counts = self.device.zeros(COUNTS)
-        self.graph: Graph | None = None
+        self.graph: CapturedGraph | None = None
         self.decides = False  # whether the GPU decides how often the body runs
 
     def _half(self, source: int | None, target: int, tests: bool) -> _Half:
@@ -223,7 +223,7 @@ class LoopGraph:
         """Whether all kernels were launched before."""
         return all(any(half.was_launched for half in of) for of in ([*self.tested, *self.plain], self.halves[:4]))
 
-    def _all(self, trips: int | None) -> Graph | None:
+    def _all(self, trips: int | None) -> CapturedGraph | None:
         """All iterations as one graph, from the first set of buffers to the first; None where there is none."""
         refused = self._refused(trips)
         if refused is not None:
@@ -234,12 +234,16 @@ class LoopGraph:
         copies: list[BoundLaunch] = [] if self.blocks[0] is NOTHING else [(None, self.blocks[1:], self.blocks[:1])]
         if trips is None:
             test, more = self._launches(self.tests[0]), self._predicate(self.tests[0])
-            return self.capturer.capture_rounds(test, Rounds([*turns[0], *copies, *test], self.counts, more), self.op)
+            return self.capturer.capture_rounds(
+                test, RepeatedLaunches([*turns[0], *copies, *test], self.counts, more), self.op
+            )
         together = 2 * max(1, NODES_TOGETHER // (2 * max(1, len(turns[0]))))
         first = trips % together
         before = [launch for n in range(first) for launch in turns[n % 2]] + (copies if first % 2 else [])
         body = [launch for n in range(together) for launch in turns[n % 2]]
-        graph = self.capturer.capture_rounds(before, Rounds(body, self.counts, most=trips // together), self.op)
+        graph = self.capturer.capture_rounds(
+            before, RepeatedLaunches(body, self.counts, most=trips // together), self.op
+        )
         if graph is not None:
             graph.launches = trips * self.body.launches
         return graph
@@ -247,7 +251,7 @@ class LoopGraph:
     def _refused(self, trips: int | None) -> str | None:
         """Why the GPU does not run all iterations alone."""
         for op in (*self.body.work, *self.condition.work):
-            if isinstance(op, Launch) and op.kernel.launch.cooperative:
+            if isinstance(op, LaunchOp) and op.kernel.launch.cooperative:
                 return f"the blocks of {op.kernel.symbol} wait for each other, which no graph repeats"
         size = 0 if self.blocks[0] is NOTHING else int(self.blocks[0].nbytes)
         if trips is None and size > MOST_COPIED:
@@ -322,7 +326,7 @@ class StretchGraphs:
 
     capturer: Capturer
     stretch: Stretch
-    graphs: dict[_Key, Graph | None] = field(default_factory=dict)
+    graphs: dict[_Key, CapturedGraph | None] = field(default_factory=dict)
     captures: int = 0
     lacks_memory: bool = False
     launches: AddressedLaunches | None = None
@@ -398,7 +402,7 @@ class RunGraphs:
     _in_line: dict[Routine, Routine] = field(default_factory=dict)
     _stretches_of: dict[Routine, dict[int, Stretch]] = field(default_factory=dict)
     _stretches: dict[Stretch, StretchGraphs] = field(default_factory=dict)
-    _loops: dict[Loop, list[LoopGraph]] = field(default_factory=dict)
+    _loops: dict[LoopOp, list[LoopGraph]] = field(default_factory=dict)
     _whole_runs: list[weakref.ref[WholeRun]] = field(default_factory=list)
 
     def begin(self) -> None:
@@ -443,7 +447,7 @@ class RunGraphs:
         return self._stretches.setdefault(stretch, StretchGraphs(self.capturer, stretch)).run(memory)
 
     def run_loop(
-        self, op: Loop, state: Sequence[Array], trips: int | None, constants: Constants, count: Callable[[int], None]
+        self, op: LoopOp, state: Sequence[Array], trips: int | None, constants: Constants, count: Callable[[int], None]
     ) -> tuple[list[Array], int] | None:
         """The final state and the number of kernels launched; None if the loop must run kernel by kernel.
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from hlo_opt.ir import ELEMENT_TYPES
 from hlo_opt.ir.values import Array
-from hlo_opt.ops.calls.strided import FEW_BITS, LISTED_ALIGNMENT, Product
+from hlo_opt.ops.calls.strided import FEW_BITS, LISTED_ALIGNMENT, StridedProduct
 from hlo_opt.runtime.cupy.cublaslt import ALIGNED, WORTH, Algorithm, CublasLt, LtError, milliseconds
 from hlo_opt.runtime.schedule.stretch import Start, span_of
 
@@ -47,7 +47,7 @@ class _Choice:
     ms: float = float("inf")
 
 
-_CHOSEN: dict[tuple[int, Product], _Choice] = {}
+_CHOSEN: dict[tuple[int, StridedProduct], _Choice] = {}
 """What this process measured, by device."""
 
 
@@ -69,7 +69,7 @@ _Pointer, _Int, _Long = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
 class _Prepared:
     """The calls of a product, but for the addresses: all that does not depend on them is converted for C once."""
 
-    def __init__(self, handle: int | None, product: Product) -> None:
+    def __init__(self, handle: int | None, product: StridedProduct) -> None:
         operand, result = (_TYPES[t] for t in product.types)
         narrow = _TF32 if product.is_rounded else _FLOAT
         compute = _DOUBLE if product.types[1] in ("f64", "c128") else narrow
@@ -107,7 +107,7 @@ class _Listed:
     """A product as one call, by the addresses of all its matrices: the offsets of these, and what the call takes beside
     their lists."""
 
-    def __init__(self, prepared: _Prepared, product: Product) -> None:
+    def __init__(self, prepared: _Prepared, product: StridedProduct) -> None:
         steps = product.left.batch, product.right.batch, product.step_of_batch
         sizes = [ELEMENT_TYPES[name].bytes for name in (product.types[0], *product.types)]
         numbers = np.arange(product.batch, dtype=np.uint64)
@@ -161,9 +161,9 @@ class Cublas:
         self.handle = handle.value
         self.stream: int | None = None
         self._workspaces = _Workspaces(cupy)
-        self._prepared: dict[Product, _Prepared] = {}
+        self._prepared: dict[StridedProduct, _Prepared] = {}
         self._tables: dict[tuple[object, ...], Array] = {}
-        self._algorithms: dict[Product, Algorithm | None] = {}
+        self._algorithms: dict[StridedProduct, Algorithm | None] = {}
         self._end = weakref.finalize(self, self.library.cublasDestroy_v2, self.handle)
         self.lt: CublasLt | None = None
         with contextlib.suppress(OSError, AttributeError, LtError):
@@ -173,7 +173,7 @@ class Cublas:
         """Allocate the workspace of a stream, which no capture allows."""
         self._workspaces.reserve(stream)
 
-    def choose(self, product: Product) -> str:
+    def choose(self, product: StridedProduct) -> str:
         """Find the fastest way to compute a product; returns the name of the function that does it. Raises CublasError
         where there is none: what follows a product is only in cuBLASLt."""
         algorithm = self._choice(product).algorithm
@@ -184,19 +184,19 @@ class Cublas:
             return "cublasLtMatmul"
         return "cublasGemmBatchedEx" if product.is_listed else "cublasGemmStridedBatchedEx"
 
-    def saves(self, product: Product, kernel_us: float) -> bool:
+    def saves(self, product: StridedProduct, kernel_us: float) -> bool:
         """Whether a product with its epilogue takes less time than the product alone and a kernel of `kernel_us`
         microseconds after it."""
         together, alone = self._choice(product), self._choice(replace(product, epilogue=""))
         return together.algorithm is not None and together.ms < alone.ms + kernel_us / 1e3
 
-    def _choice(self, product: Product) -> _Choice:
+    def _choice(self, product: StridedProduct) -> _Choice:
         key = (int(self.cupy.cuda.runtime.getDevice()), product)
         if key not in _CHOSEN:
             _CHOSEN[key] = self._fastest(product)
         return _CHOSEN[key]
 
-    def _fastest(self, product: Product) -> _Choice:
+    def _fastest(self, product: StridedProduct) -> _Choice:
         if self.lt is None or len(product.starts) > 1 or product.types[0] not in FEW_BITS:
             return _Choice(None)
         try:
@@ -217,7 +217,7 @@ class Cublas:
                         best = _Choice(algorithm, ms)
         return best
 
-    def binding(self, product: Product) -> Callable[[Sequence[Array], Sequence[Array]], Start]:
+    def binding(self, product: StridedProduct) -> Callable[[Sequence[Array], Sequence[Array]], Start]:
         """From buffers of operands and results to the start of a product on the stream that is current then."""
         algorithm, lt, is_swapped = self._algorithms.get(product), self.lt, product.is_swapped
         ready = None if lt is None or algorithm is None else lt.ready(product, algorithm)
@@ -238,12 +238,12 @@ class Cublas:
 
         return start_of
 
-    def _prepared_of(self, product: Product) -> _Prepared:
+    def _prepared_of(self, product: StridedProduct) -> _Prepared:
         if product not in self._prepared:
             self._prepared[product] = _Prepared(self.handle, product)
         return self._prepared[product]
 
-    def start_by_cublas(self, product: Product, pointers: Sequence[int], *, is_listed: bool = True) -> Start:
+    def start_by_cublas(self, product: StridedProduct, pointers: Sequence[int], *, is_listed: bool = True) -> Start:
         """A product by cuBLAS's own choice, for the addresses of the left matrix, the right one and the result.
         `is_listed`: as one call, where it is one by a list of addresses."""
         return self._start(self._prepared_of(product), pointers, is_listed=is_listed)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hlo_opt.ir.values import Array
-from hlo_opt.runtime.cupy.capture import Capturer, Graph
+from hlo_opt.runtime.cupy.capture import CapturedGraph, Capturer
 from hlo_opt.runtime.schedule.stretch import NOTHING, BoundLaunch, Start, Stretch
 
 
@@ -21,7 +21,7 @@ class WholeRun:
     capturer: Capturer
     stretch: Stretch
     launches: Sequence[BoundLaunch]
-    graph: Graph | None = None
+    graph: CapturedGraph | None = None
     _runs: int = 0
     _starts: list[Start] = field(default_factory=list)
 

@@ -25,7 +25,7 @@ from hlo_opt.ops.sets import launches as does_work
 from hlo_opt.runtime.cupy.device import refuse_large_grids
 from hlo_opt.runtime.driver.writer import driver_of
 from hlo_opt.runtime.schedule import Schedule, build_schedule
-from hlo_opt.runtime.schedule.ops import Call, Constant, Launch
+from hlo_opt.runtime.schedule.ops import CallOp, ConstantOp, LaunchOp
 from hlo_opt.text.frames import source_location
 
 _OURS = frozenset({"README.md", "__pycache__", "constants.npz", "driver.py", "kernels", "manifest.json"})
@@ -123,7 +123,7 @@ def manifest_of(schedule: Schedule, files: dict[str, str], *, precise: bool = Fa
     prices = FusionState(schedule.module, schedule.target).prices
     for routine, op in schedule.ops():
         name = op.instruction.name
-        if isinstance(op, Launch):
+        if isinstance(op, LaunchOp):
             if op.instruction in launches:
                 launches[op.instruction].setdefault("further_symbols", []).append(op.kernel.symbol)
                 continue
@@ -135,7 +135,7 @@ def manifest_of(schedule: Schedule, files: dict[str, str], *, precise: bool = Fa
                 "bytes": round(price.bytes),
                 "est_us": round(price.us, 3),
             }
-        elif isinstance(op, Call) and does_work(op.instruction):
+        elif isinstance(op, CallOp) and does_work(op.instruction):
             library.append({"instruction": name, "call": op.call, "est_us": round(prices.of(op.instruction).us, 3)})
     kernels = [
         {
@@ -153,7 +153,7 @@ def manifest_of(schedule: Schedule, files: dict[str, str], *, precise: bool = Fa
     elided = [
         {"name": literal.origin, "type": literal.shape.type.name, "dimensions": list(literal.shape.dimensions)}
         for _, op in schedule.ops()
-        for literal in (op.literals if isinstance(op, Constant) else ())
+        for literal in (op.literals if isinstance(op, ConstantOp) else ())
         if not literal.is_known
     ]
     return {
@@ -170,7 +170,7 @@ def lines_of_kernels(schedule: Schedule) -> dict[str, list[str]]:
     """The Python lines behind each kernel, by symbol, from all instructions that launch it."""
     lines_of: dict[str, dict[str, None]] = {k.symbol: {} for k in schedule.kernels}
     for _, op in schedule.ops():
-        if isinstance(op, Launch):
+        if isinstance(op, LaunchOp):
             lines_of[op.kernel.symbol].update(dict.fromkeys(source_lines(schedule.module, op.instruction)))
     return {symbol: list(lines) for symbol, lines in lines_of.items()}
 

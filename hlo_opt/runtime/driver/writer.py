@@ -40,15 +40,15 @@ from hlo_opt.runtime.numpy import WORD, held_dtype, to_memory
 from hlo_opt.runtime.schedule import Schedule, constant_array
 from hlo_opt.runtime.schedule.lifetimes import callees_first
 from hlo_opt.runtime.schedule.ops import (
-    Alias,
+    AliasOp,
     Allocate,
-    Branch,
-    Call,
-    Constant,
+    BranchOp,
+    CallOp,
+    ConstantOp,
     Copy,
     Free,
-    Launch,
-    Loop,
+    LaunchOp,
+    LoopOp,
     Op,
     Relayout,
     Routine,
@@ -118,10 +118,10 @@ class _Writer:
         self.elided: dict[str, tuple[str, Shape]] = {}
         self.constant_names: dict[tuple[Literal, tuple[int, ...]], str] = {}
         ops = [op for routine in schedule.routines.values() for op in routine.ops]
-        self.calls = {op: self._call_of(op) for op in ops if isinstance(op, Call) and op.kind != "empty"}
+        self.calls = {op: self._call_of(op) for op in ops if isinstance(op, CallOp) and op.kind != "empty"}
         self.exchanges = any(call is not None and call.function in _EXCHANGES for call in self.calls.values())
         """Whether the module's devices communicate, so that each runs the driver in its own process."""
-        self.numbers = [op for op in ops if isinstance(op, Constant) and op.instruction.opcode in WHICH_DEVICE]
+        self.numbers = [op for op in ops if isinstance(op, ConstantOp) and op.instruction.opcode in WHICH_DEVICE]
         self.has_relayouts = any(isinstance(op, Relayout) for op in ops)
 
     def refuse_what_cupy_lacks(self) -> None:
@@ -132,7 +132,7 @@ class _Writer:
             if i.opcode in WHICH_DEVICE and i not in known:  # kernels hold the number of one device only
                 lacking.setdefault(i.opcode, []).append(i.name)
         for _, op in self.schedule.ops():
-            if isinstance(op, Call) and self.calls.get(op, op) is None:
+            if isinstance(op, CallOp) and self.calls.get(op, op) is None:
                 lacking.setdefault(op.call, []).append(op.instruction.name)
         if lacking:
             listed = ", ".join(f"{call} ({len(names)}, first {names[0]})" for call, names in sorted(lacking.items()))
@@ -241,36 +241,36 @@ class _Writer:
                 yield from (f"{names[b]} = {_empty(routine.shapes[b])}" for b in op.outputs)
             case Copy():
                 yield f"{outputs[0]} = {inputs[0]}.copy()  # the kernel updates it in place"
-            case Alias(is_view=False):
+            case AliasOp(is_view=False):
                 yield f"{outputs[0]} = {inputs[0]}  # nothing else reads it: updated in place"
-            case Launch():
+            case LaunchOp():
                 yield f"KERNELS[{op.kernel.symbol!r}]({', '.join([*inputs, *outputs])})"
             case Free():
                 yield f"del {', '.join(inputs)}"
-            case Constant() if self.exchanges and op.instruction.opcode in WHICH_DEVICE:
+            case ConstantOp() if self.exchanges and op.instruction.opcode in WHICH_DEVICE:
                 is_partition = op.instruction.opcode == "partition-id"
                 yield f"{outputs[0]} = own_number(cupy, {counts(self.schedule.module)[1]}, {is_partition})"
-            case Constant():
+            case ConstantOp():
                 for literal, b in zip(op.literals, op.outputs, strict=True):
                     yield f"{names[b]} = constant({self.constant(op, literal, routine.shapes[b])!r})"
-            case Alias():
+            case AliasOp():
                 yield f"{outputs[0]} = {inputs[0]}.view({raw_dtype(held_dtype(routine.shapes[op.outputs[0]])).name!r})"
             case Relayout():
                 old, new = (routine.shapes[b] for b in (*op.inputs, *op.outputs))
                 array = f"logical({_unpacked(inputs[0], old)}, {old.dimensions!r}, {old.minor_to_major!r})"
                 moved = f"flat(cupy, {array}, {new.minor_to_major!r})"
                 yield f"{outputs[0]} = {_packed(moved, new)}"
-            case Call(kind="empty"):
+            case CallOp(kind="empty"):
                 for b, name in zip(op.outputs, outputs, strict=True):
                     yield f"{name} = {_empty(routine.shapes[b])}"
-            case Call():
+            case CallOp():
                 shapes = routine.shapes
                 operands = [_unpacked(name, shapes[b]) for name, b in zip(inputs, op.inputs, strict=True)]
                 yield from self.library(op, operands, outputs)
                 for name, b in zip(outputs, op.outputs, strict=True):
                     if _shares_bytes(shapes[b]):
                         yield f"{name} = {_packed(name, shapes[b])}"
-            case Loop():
+            case LoopOp():
                 state = names[-1 - op.outputs[0]] if op.outputs else "state"
                 for k in op.copied:  # the body updates these in place
                     inputs[k] = f"{inputs[k]}.copy()"
@@ -284,14 +284,14 @@ class _Writer:
                 if outputs:
                     yield f"{_tuple(outputs)} = {state}"
                 yield f"del {state}"
-            case Branch():
+            case BranchOp():
                 yield from self.branch(routine, op, names, outputs)
 
-    def _call_of(self, op: Call) -> DeviceCall | None:
+    def _call_of(self, op: CallOp) -> DeviceCall | None:
         call = call_of(op.instruction)
         return call.precise if call is not None and self.precise else call
 
-    def library(self, op: Call, inputs: list[str], outputs: list[str]) -> Iterator[str]:
+    def library(self, op: CallOp, inputs: list[str], outputs: list[str]) -> Iterator[str]:
         call = self.calls[op]
         assert call is not None, op.instruction.name
         yield f"{_tuple(outputs)} = {call.function}("
@@ -305,7 +305,7 @@ class _Writer:
             yield f"    {argument!r},"
         yield ")"
 
-    def branch(self, routine: Routine, op: Branch, names: Mapping[int, str], outputs: list[str]) -> Iterator[str]:
+    def branch(self, routine: Routine, op: BranchOp, names: Mapping[int, str], outputs: list[str]) -> Iterator[str]:
         target = f"{_tuple(outputs)} = " if outputs else ""
         calls = [
             f"{target}{self.functions[c]}({', '.join(names[b] for b in arguments)})"
@@ -324,7 +324,7 @@ class _Writer:
                 yield f"{'if' if number == 0 else 'elif'} {condition}:"
             yield f"    {call}"
 
-    def constant(self, op: Constant, literal: Literal, shape: Shape) -> str:
+    def constant(self, op: ConstantOp, literal: Literal, shape: Shape) -> str:
         """The key in the driver's table of a literal in the shape's layout."""
         key = (literal, shape.minor_to_major)
         if key in self.constant_names:
@@ -363,12 +363,12 @@ def _buffer_names(routine: Routine, reserved: set[str]) -> dict[int, str]:
         for number, buffer in enumerate(buffers):
             names[buffer] = space.take(parameter.name if len(leaves) == 1 else f"{parameter.name}_{number}")
     for op in routine.ops:
-        if isinstance(op, Allocate | Copy | Free) or (isinstance(op, Alias) and not op.is_view):
+        if isinstance(op, Allocate | Copy | Free) or (isinstance(op, AliasOp) and not op.is_view):
             continue  # the following launch names all its outputs
         wish = op.instruction.name
         for number, buffer in enumerate(op.outputs):
             names[buffer] = space.take(wish if len(op.outputs) == 1 else f"{wish}_{number}")
-        if isinstance(op, Loop) and op.outputs:
+        if isinstance(op, LoopOp) and op.outputs:
             names[-1 - op.outputs[0]] = space.take(f"{wish}_state")
     return names
 

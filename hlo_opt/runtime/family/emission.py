@@ -12,8 +12,8 @@ from hlo_opt.codegen.options import compile_options
 from hlo_opt.ir import Shape
 from hlo_opt.ir.size import NAME, Size, most
 from hlo_opt.runtime.driver.emission import check_folder, kernel_files, replacing
-from hlo_opt.runtime.family.kernels import Family, Variant
-from hlo_opt.runtime.schedule.ops import Call, Launch
+from hlo_opt.runtime.family.kernels import Family, SizeVariant
+from hlo_opt.runtime.schedule.ops import CallOp, LaunchOp
 
 
 def emit_family(kernels: Family, directory: str | os.PathLike[str], *, precise: bool = False) -> None:
@@ -75,14 +75,14 @@ def _buffer(shape: Shape) -> dict[str, object]:
     }
 
 
-def _variant(variant: Variant) -> dict[str, object]:
+def _variant(variant: SizeVariant) -> dict[str, object]:
     symbols: dict[tuple[str, str], list[str]] = {}
     library = []
     for routine, op in variant.schedule.ops():
         name = op.instruction.name
-        if isinstance(op, Launch):
+        if isinstance(op, LaunchOp):
             symbols.setdefault((routine.computation.name, name), []).append(op.kernel.symbol)
-        elif isinstance(op, Call) and op.kind != "empty":
+        elif isinstance(op, CallOp) and op.kind != "empty":
             library.append({"instruction": name, "call": op.call})
     launches = [
         {

@@ -26,7 +26,7 @@ from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 from hlo_opt.runtime.schedule.executor import Executor
 from hlo_opt.runtime.schedule.lowering import known_value
-from hlo_opt.runtime.schedule.ops import Constant, Launch, Op, Routine
+from hlo_opt.runtime.schedule.ops import ConstantOp, LaunchOp, Op, Routine
 
 MOST_VARIANTS = 64
 """More variants than this are no family: each size nearly has its own."""
@@ -35,7 +35,7 @@ FEW_TEXTS, SIZES_PER_TEXT = 8, 4
 
 
 @dataclass(frozen=True, eq=False)
-class Variant:
+class SizeVariant:
     """The sizes for which planning decides alike, ascending, and the schedule of all of them."""
 
     sizes: tuple[int, ...]
@@ -48,7 +48,7 @@ class Family:
 
     ties: Ties
     target: DeviceTarget
-    variants: tuple[Variant, ...]
+    variants: tuple[SizeVariant, ...]
     _schedules: dict[int, Schedule] = field(default_factory=dict)
 
     @cached_property
@@ -64,12 +64,12 @@ class Family:
         texts: dict[str, dict[str, str]] = {}
         for variant in self.variants:
             for _, op in variant.schedule.ops():
-                if isinstance(op, Launch):
+                if isinstance(op, LaunchOp):
                     texts.setdefault(op.instruction.name, {})[op.kernel.symbol] = op.kernel.kind
         few = max(FEW_TEXTS, len(self.ties.sizes) // SIZES_PER_TEXT)
         return [(name, next(iter(of.values())), len(of)) for name, of in texts.items() if len(of) > few]
 
-    def variant(self, size: int) -> Variant:
+    def variant(self, size: int) -> SizeVariant:
         """The variant of a size. Raises UsageError for one out of range."""
         variant = next((v for v in self.variants if size in v.sizes), None)
         if variant is None:
@@ -89,7 +89,7 @@ def family(ties: Ties, target: str | DeviceTarget | None = None) -> Family:
     kernels of its own."""
     device = target_of(ties.module, target)
     left = list(ties.sizes)
-    variants: list[Variant] = []
+    variants: list[SizeVariant] = []
     while left:
         if len(variants) == MOST_VARIANTS:
             raise UsageError(
@@ -104,7 +104,7 @@ def family(ties: Ties, target: str | DeviceTarget | None = None) -> Family:
     return Family(ties, device, tuple(variants))
 
 
-def _variant(ties: Ties, target: DeviceTarget, left: Sequence[int]) -> Variant:
+def _variant(ties: Ties, target: DeviceTarget, left: Sequence[int]) -> SizeVariant:
     """The variant of the greatest size that is left. Its kernels are emitted again with other sizes as the example: the
     texts must be the same, so that no number of the first example is in them. Where they are not (a price was close, or
     a number is known that should not be), it is for the greater half only."""
@@ -120,7 +120,7 @@ def _variant(ties: Ties, target: DeviceTarget, left: Sequence[int]) -> Variant:
         if all(
             [kernel.symbol for kernel in other.kernels] == symbols and len(own) == len(sizes) for own, other in others
         ):
-            return Variant(tuple(sizes), schedule)
+            return SizeVariant(tuple(sizes), schedule)
         sizes = sizes[(len(sizes) + 1) // 2 :]
 
 
@@ -146,9 +146,9 @@ def _routine_at(routine: Routine, named: Mapping[tuple[str, str], Instruction], 
 
 
 def _op_at(op: Op, instruction: Instruction, size: int) -> Op:
-    if isinstance(op, Launch):
+    if isinstance(op, LaunchOp):
         return replace(op, instruction=instruction, kernel=op.kernel.at(size))
-    if isinstance(op, Constant):
+    if isinstance(op, ConstantOp):
         return replace(op, instruction=instruction, literals=known_value(instruction) or op.literals)
     return replace(op, instruction=instruction)
 

@@ -35,7 +35,7 @@ from hlo_opt.evaluate.threads import bounded_libraries
 from hlo_opt.ir import Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.runtime.numpy import WORD, Reference, empty_memory, from_memory, held_dtype, to_memory
-from hlo_opt.runtime.schedule.ops import Call
+from hlo_opt.runtime.schedule.ops import CallOp
 from hlo_opt.runtime.schedule.stretch import NOTHING, Memory
 
 FLAGS = (
@@ -394,7 +394,7 @@ def _own_folder() -> tempfile.TemporaryDirectory[str]:
 
 __all__ = ["HostLibrary", "bounded_compiler", "cache_directory", "find_compiler", "has_compiler", "load", "units"]
 
-Form = Literal["plain", "lanes"]
+KernelForm = Literal["plain", "lanes"]
 
 PLAIN_FLAGS = ("-O1", "-fno-threadsafe-statics")
 """Quick to build; one thread plays all of a kernel's, so nothing guards the memory that these share."""
@@ -411,7 +411,7 @@ class HostLibrary:
     Raises BackendError when there is no compiler (HLO510) or when it refuses a kernel (HLO511).
     """
 
-    def __init__(self, kernels: Sequence[Kernel], path: str | None = None, form: Form = "lanes") -> None:
+    def __init__(self, kernels: Sequence[Kernel], path: str | None = None, form: KernelForm = "lanes") -> None:
         """`path` is a library that holds the kernels already."""
         self._kernels = list({kernel.symbol: kernel for kernel in kernels}.values())
         self._launchers: dict[str, Any] = {}
@@ -480,14 +480,14 @@ def load(texts: Sequence[str], more: Sequence[str] = ()) -> ctypes.CDLL:
     return ctypes.CDLL(str(loadable(texts, more)))
 
 
-def flags_of(form: Form) -> tuple[str, ...]:
+def flags_of(form: KernelForm) -> tuple[str, ...]:
     """What a form is built with, besides what all are."""
     if form == "lanes":
         return ()
     return (*PLAIN_FLAGS, FILLED) if takes(FILLED) else PLAIN_FLAGS
 
 
-def units_of(kernels: Sequence[Kernel], form: Form) -> list[str]:
+def units_of(kernels: Sequence[Kernel], form: KernelForm) -> list[str]:
     """Translation units of kernels in a form. What has no form as lanes has its plain one."""
     quick: list[Kernel] = []
     rest: list[Kernel] = []
@@ -543,7 +543,7 @@ class HostDevice:
     def launch(self, kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         self._library.launch(kernel, inputs, outputs)
 
-    def call(self, op: Call, inputs: Sequence[Array], shapes: Sequence[Shape]) -> list[Memory]:
+    def call(self, op: CallOp, inputs: Sequence[Array], shapes: Sequence[Shape]) -> list[Memory]:
         arrays = [from_memory(m, s) if s.is_array else None for m, s in zip(inputs, shapes, strict=True)]
         with bounded_libraries():
             results = self._reference.leaves_of(op.instruction, arrays)

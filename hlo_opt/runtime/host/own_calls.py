@@ -11,7 +11,7 @@ from hlo_opt.ir import Shape
 from hlo_opt.ops.calls.order import plain_sort
 from hlo_opt.ops.linalg.table import solved
 from hlo_opt.ops.sets import solves_triangles, takes_first, transforms_lines
-from hlo_opt.runtime.schedule.ops import Call
+from hlo_opt.runtime.schedule.ops import CallOp
 
 
 class Number(IntEnum):
@@ -25,7 +25,7 @@ class Number(IntEnum):
     C128 = 4
 
 
-class Key(IntEnum):
+class ElementOrder(IntEnum):
     """How elements are ordered; `host_selection.h` and `host_sort.h` have the same."""
 
     F32 = 0
@@ -38,12 +38,12 @@ class Key(IntEnum):
     U8 = 7
 
 
-_KEYS = {**{key.name.lower(): key for key in Key}, "bf16": Key.F16, "pred": Key.U8}
+_KEYS = {**{key.name.lower(): key for key in ElementOrder}, "bf16": ElementOrder.F16, "pred": ElementOrder.U8}
 _INFINITY = {"f32": 0x7F800000, "bf16": 0x7F800000, "f16": 0x7C000000}
 """The bits of infinity, those of narrow types in front of zeros."""
 
 
-def selection_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
+def selection_of(op: CallOp, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
     """Rows and columns of the array of a `topk`, elements that are kept of a row, their order, and whether the largest
     come first. None for other steps, and where rows do not lie one after another or their elements are wide."""
     i = op.instruction
@@ -59,7 +59,7 @@ def selection_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
     return (values.element_count // columns, columns, kept.dimensions[-1], key, int(largest))
 
 
-def sort_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
+def sort_of(op: CallOp, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
     """What `sort_words` of `host_sort.h` is given. None for other steps, and where keys are wide, operands do not lie
     alike, or a comparator does more than to compare."""
     plain = plain_sort(op.instruction)
@@ -85,7 +85,7 @@ def sort_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
     return tuple(words)
 
 
-def substitution_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
+def substitution_of(op: CallOp, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
     """Rows and right sides of triangular systems of f32 or f64; strides in elements of matrix, right sides and solution
     by row and by column; how many systems, and how far apart their parts are; whether they are upper triangles, whether
     the diagonal is ones, and what they compute with. None for other steps, and where systems do not lie as one
@@ -124,7 +124,7 @@ LARGEST_FACTOR, LONGEST = 31, 1 << 22
 """The largest prime factor of lengths that the host transforms itself, and the largest length."""
 
 
-def transform_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
+def transform_of(op: CallOp, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
     """The direction of an `fft`, what it computes with, how many arrays it transforms, and the number of their
     dimensions and their lengths. None for other steps, and where elements do not lie by rows, real lines are cut or
     padded, or a length has a large prime factor."""

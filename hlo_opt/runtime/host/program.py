@@ -18,7 +18,7 @@ from hlo_opt.evaluate.threads import bounded_libraries, processors
 from hlo_opt.ir import Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts, exchanges
-from hlo_opt.runtime.host.library import Form, HostLibrary
+from hlo_opt.runtime.host.library import HostLibrary, KernelForm
 from hlo_opt.runtime.host.own_routines import routine, runner
 from hlo_opt.runtime.host.words import HostCall, ProgramWords, RoutineWords, words_of
 from hlo_opt.runtime.numpy import WORD, Reference, empty_memory, from_memory, held_dtype, logical, to_memory
@@ -69,14 +69,14 @@ class HostProgram:
     """
 
     def __init__(
-        self, schedule: Schedule, reference: Reference, max_steps: int | None = None, form: Form = "lanes"
+        self, schedule: Schedule, reference: Reference, max_steps: int | None = None, form: KernelForm = "lanes"
     ) -> None:
         """`max_steps` as for `Executor`. Raises BackendError as `HostLibrary`."""
         self.schedule = schedule
         self.launches = 0
         self.devices = 1
         """Devices of the last run."""
-        self.form: Form = form
+        self.form: KernelForm = form
         self._reference = reference
         self._most_steps = -1 if max_steps is None else max_steps
         self._library = HostLibrary(schedule.kernels, form=form)

@@ -44,7 +44,7 @@ from hlo_opt.runtime.host.library import (
 from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 from hlo_opt.runtime.schedule.executor import Executor
-from hlo_opt.runtime.schedule.ops import Launch
+from hlo_opt.runtime.schedule.ops import LaunchOp
 
 WATCHED_FLAGS = (CALLS, "-g1")
 _VOLATILE = (("--param=tsan-distinguish-volatile=1",), ("-mllvm", "-tsan-distinguish-volatile"))
@@ -219,7 +219,7 @@ class _WatchingDevice(_TellingDevice):
 class _TellingExecutor(Executor):
     """An executor that says which instruction comes next."""
 
-    def _launch(self, frame: Any, op: Launch) -> None:
+    def _launch(self, frame: Any, op: LaunchOp) -> None:
         assert isinstance(self.device, _TellingDevice)
         self.device.tell(op.instruction)
         super()._launch(frame, op)

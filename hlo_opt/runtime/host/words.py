@@ -43,15 +43,15 @@ from hlo_opt.runtime.host.own_routines import (
 from hlo_opt.runtime.schedule import Schedule
 from hlo_opt.runtime.schedule.lifetimes import Arena, buffer_bytes, callees_first, lifetimes
 from hlo_opt.runtime.schedule.ops import (
-    Alias,
+    AliasOp,
     Allocate,
-    Branch,
-    Call,
-    Constant,
+    BranchOp,
+    CallOp,
+    ConstantOp,
     Copy,
     Free,
-    Launch,
-    Loop,
+    LaunchOp,
+    LoopOp,
     Op,
     Relayout,
     Routine,
@@ -138,7 +138,7 @@ class RoutineWords:
     bytes: int
 
 
-HostCall = tuple[Call | Relayout, Sequence[Shape]]
+HostCall = tuple[CallOp | Relayout, Sequence[Shape]]
 """What Python does for a routine, whose shapes these are: a library call, or elements moved to another layout. Buffers
 are slots."""
 
@@ -151,8 +151,8 @@ class ProgramWords:
 
     routines: list[RoutineWords] = field(default_factory=list)
     calls: list[HostCall] = field(default_factory=list)
-    constants: list[tuple[Constant, Literal, Shape]] = field(default_factory=list)
-    loops: list[Loop] = field(default_factory=list)
+    constants: list[tuple[ConstantOp, Literal, Shape]] = field(default_factory=list)
+    loops: list[LoopOp] = field(default_factory=list)
     pointers: int = 1
     spread: bool = True
     own: list[str] = field(default_factory=list)
@@ -173,7 +173,7 @@ def words_of(schedule: Schedule, *, spread: bool = True) -> ProgramWords:
     return program
 
 
-def product_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
+def product_of(op: CallOp, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
     """What products of two matrices compute with, rows, columns, terms, and strides in elements: left by row and by
     term, right by term and by column, result by row and by column; then the number of dimensions that several products
     have, and for each its size, and how far apart left, right and result are. Rows or columns that do not lie as one
@@ -216,7 +216,7 @@ MOST_SPATIAL = 3
 """Spatial dimensions of a convolution of the host's own; `host_convolution.h` has the same."""
 
 
-def convolution_of(op: Call, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
+def convolution_of(op: CallOp, shapes: Sequence[Shape]) -> tuple[int, ...] | None:
     """The words of a convolution of f32, f16 or bf16 arrays: batch, features, output features, each of one group;
     strides in elements (image by batch and feature, weights by feature and output feature, result by batch and output
     feature); the number of groups, and how far apart they are in image, weights and result; the number of spatial
@@ -302,7 +302,7 @@ class _Writer:
         constants: list[tuple[int, int]] = []
         for op, born, dead in zip(routine.ops, self.lives.born, self.lives.dead, strict=True):
             self.borrowed = []
-            if isinstance(op, Constant):
+            if isinstance(op, ConstantOp):
                 for b, literal in zip(op.outputs, op.literals, strict=True):
                     constants.append((b, len(self.program.constants)))
                     self.program.constants.append((op, literal, self.shapes[b]))
@@ -333,15 +333,15 @@ class _Writer:
 
     def write_op(self, op: Op) -> None:
         match op:
-            case Alias():
+            case AliasOp():
                 self.words += [Operation.VIEW, op.outputs[0], op.inputs[0]]
             case Copy():
                 self.words += [Operation.COPY, *op.outputs, *op.inputs, buffer_bytes(self.shapes[op.outputs[0]])]
-            case Launch():
+            case LaunchOp():
                 self.launch(op)
             case Relayout():
                 self.call(op)
-            case Call():
+            case CallOp():
                 buffers = (*op.inputs, *op.outputs)
                 if (product := product_of(op, self.shapes)) is not None:
                     number, *numbers = product
@@ -360,16 +360,16 @@ class _Writer:
                     self.own(transform_name(Number(number)), *buffers, direction, *numbers)
                 elif op.kind != "empty":
                     self.call(op)
-            case Loop():
+            case LoopOp():
                 self.loop(op)
-            case Branch():
+            case BranchOp():
                 self.branch(op)
-            case Allocate() | Constant() | Free():
+            case Allocate() | ConstantOp() | Free():
                 pass  # places are known before anything runs
             case _:
                 raise AssertionError(type(op).__name__)
 
-    def launch(self, op: Launch) -> None:
+    def launch(self, op: LaunchOp) -> None:
         kernel = op.kernel
         if not kernel.launch.grid:
             return
@@ -387,7 +387,7 @@ class _Writer:
             known.append(name)
         self.words += [Operation.OWN, len(self.launchers) + known.index(name), len(words), *words]
 
-    def computed(self, name: str, op: Call, described: Sequence[Sequence[int]]) -> None:
+    def computed(self, name: str, op: CallOp, described: Sequence[Sequence[int]]) -> None:
         """A product, or the parts of a convolution. Arrays of narrow types are widened before it, the result is
         narrowed after it."""
         buffers = (*op.inputs, *op.outputs)
@@ -408,7 +408,7 @@ class _Writer:
         for words in after:
             self.own(CONVERSION, *words)
 
-    def call(self, op: Call | Relayout) -> None:
+    def call(self, op: CallOp | Relayout) -> None:
         self.words += [Operation.LIBRARY, len(self.program.calls)]
         self.program.calls.append((op, self.shapes))
 
@@ -418,7 +418,7 @@ class _Writer:
         self.depth = max(self.depth, *(r.depth for r in routines))
         return self.scratch(max(r.bytes for r in routines))
 
-    def loop(self, op: Loop) -> None:
+    def loop(self, op: LoopOp) -> None:
         base = self.callees_base(op)
         predicate = self.slot()
         self.known.append((predicate, self.scratch(1)))
@@ -437,7 +437,7 @@ class _Writer:
             words += [source, target, spare, self.slot(), mode, size]
         self.words += [Operation.WHILE, *words]
 
-    def branch(self, op: Branch) -> None:
+    def branch(self, op: BranchOp) -> None:
         base = self.callees_base(op)
         width, signed = 0, 0
         if op.selector is not None:
@@ -457,12 +457,12 @@ def host_routines(schedule: Schedule) -> dict[str, list[str]]:
     once."""
     routines_of: dict[str, set[str]] = {}
     for routine, op in schedule.ops():
-        if isinstance(op, Call) and op.kind != "empty":
+        if isinstance(op, CallOp) and op.kind != "empty":
             routines_of.setdefault(op.call, set()).add(_routine(op, routine.shapes))
     return {call: sorted(routines) for call, routines in sorted(routines_of.items())}
 
 
-def _routine(op: Call, shapes: Any) -> str:
+def _routine(op: CallOp, shapes: Any) -> str:
     if product_of(op, shapes) is not None:
         return "a product of the host's own (host_product.h)"
     if convolution_of(op, shapes) is not None:

@@ -91,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(256) hlo_opt_meet(unsigned int* arr
 
 
 @dataclass(frozen=True)
-class Constant:
+class MeasuredConstant:
     """A constant of the price model, before and after it was measured.
 
     name    the field of `DeviceTarget`
@@ -111,7 +111,7 @@ class Calibration:
     """A GPU as a target, and the constants that were measured on it."""
 
     device: DeviceTarget
-    constants: tuple[Constant, ...]
+    constants: tuple[MeasuredConstant, ...]
 
 
 def device_at_hand(cupy: ModuleType) -> DeviceTarget:
@@ -161,7 +161,7 @@ def calibrate(cupy: ModuleType, step: Callable[[str], None] = lambda name: None)
     ):
         step(name)
         changed[name] = measure()
-    constants = [Constant(n, _unit(n), getattr(device, n), value) for n, value in changed.items()]
+    constants = [MeasuredConstant(n, _unit(n), getattr(device, n), value) for n, value in changed.items()]
     values = {f.name: getattr(device, f.name) for f in fields(DeviceTarget)}
     return Calibration(DeviceTarget(**(values | changed)), tuple(constants))
 

@@ -18,8 +18,8 @@ from hlo_opt.runtime.measure.bench import Clock, clock_of
 from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 from hlo_opt.runtime.schedule.executor import Executor
-from hlo_opt.runtime.schedule.ops import Call, Launch
-from hlo_opt.runtime.schedule.stretch import Device
+from hlo_opt.runtime.schedule.ops import CallOp, LaunchOp
+from hlo_opt.runtime.schedule.stretch import BackendDevice
 from hlo_opt.text.frames import source_location
 
 MOST_EVENTS = 200_000
@@ -31,7 +31,7 @@ _SLOWER = 1.5
 
 
 @dataclass(frozen=True)
-class Event:
+class ProfiledCall:
     """A launch or a library call.
 
     `start` and `duration` are microseconds, from the start of the run. `count` is the bytes read and written, `source`
@@ -51,7 +51,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Row:
+class ProfileRow:
     """All launches of a kernel, or calls of a library operation.
 
     `microseconds` and `count` (bytes) are totals. `instruction` is the first of its instructions, `others` the number
@@ -75,7 +75,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Profile:
+class RunProfile:
     """A profiled run.
 
     copy_bandwidth  bytes per second, read plus written, of a plain copy of a large array on the device
@@ -86,7 +86,7 @@ class Profile:
     backend: str
     device: str
     copy_bandwidth: float
-    events: tuple[Event, ...]
+    events: tuple[ProfiledCall, ...]
     left_out: int = 0
 
     @property
@@ -94,13 +94,13 @@ class Profile:
         """From the start of the first event to the end of the last."""
         return max((e.start + e.duration for e in self.events), default=0.0)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ProfileRow]:
         """One row per kernel, the longest total first."""
-        by_kernel: dict[tuple[str, str], list[Event]] = {}
+        by_kernel: dict[tuple[str, str], list[ProfiledCall]] = {}
         for event in self.events:
             by_kernel.setdefault((event.name, event.kind), []).append(event)
         rows = [
-            Row(
+            ProfileRow(
                 name,
                 kind,
                 events[0].instruction,
@@ -115,7 +115,7 @@ class Profile:
         ]
         return sorted(rows, key=lambda row: (-row.microseconds, row.name))
 
-    def share(self, row: Row) -> float:
+    def share(self, row: ProfileRow) -> float:
         """Bandwidth relative to the copy's."""
         return row.bandwidth / self.copy_bandwidth if self.copy_bandwidth else 0.0
 
@@ -167,7 +167,7 @@ class Profile:
 class TimedDevice:
     """A device that marks the time before and after each launch and call of another device."""
 
-    def __init__(self, device: Device, clock: Clock, schedule: Schedule) -> None:
+    def __init__(self, device: BackendDevice, clock: Clock, schedule: Schedule) -> None:
         self._device = device
         self._clock = clock
         self._module = schedule.module
@@ -179,7 +179,7 @@ class TimedDevice:
         self._host_us = 0.0
         self.left_out = 0
         for _, op in schedule.ops():
-            if isinstance(op, Launch):
+            if isinstance(op, LaunchOp):
                 self._launched.setdefault(op.kernel.symbol, []).append(op.instruction)
 
     def upload(self, array: Array, shape: Shape) -> Array:
@@ -205,7 +205,7 @@ class TimedDevice:
         self._device.launch(kernel, inputs, outputs)
         self._note(kernel.symbol, "kernel", self._launched[kernel.symbol][0], before)
 
-    def call(self, op: Call, inputs: Sequence[Array], shapes: Sequence[Shape]) -> list[Array]:
+    def call(self, op: CallOp, inputs: Sequence[Array], shapes: Sequence[Shape]) -> list[Array]:
         before = self._mark()
         outputs = self._device.call(op, inputs, shapes)
         self._note(op.call, "library", op.instruction, before)
@@ -239,7 +239,7 @@ class TimedDevice:
         if host_us:
             self._wait()
 
-    def events(self, start: Any) -> tuple[Event, ...]:
+    def events(self, start: Any) -> tuple[ProfiledCall, ...]:
         """All timed events, relative to a mark, without the waits."""
         events, waited, waits = [], 0.0, iter([*self._waits, (len(self._taken), None, None)])
         number, begin, end = next(waits)
@@ -253,7 +253,7 @@ class TimedDevice:
             sharing = len(dict.fromkeys(self._launched[name])) if kind == "kernel" else 1
             took, source = self._clock.between(before, after), line_of(self._module, i)
             events.append(
-                Event(name, kind, i.name, first, took, self._bytes[i], source, sharing, self._prices.of(i).us)
+                ProfiledCall(name, kind, i.name, first, took, self._bytes[i], source, sharing, self._prices.of(i).us)
             )
         return tuple(events)
 
@@ -267,7 +267,7 @@ def line_of(module: Module, instruction: Instruction) -> str:
     return location
 
 
-def _device(schedule: Schedule, backend: str, *, precise: bool) -> Device:
+def _device(schedule: Schedule, backend: str, *, precise: bool) -> BackendDevice:
     if backend == "cupy":
         from hlo_opt.runtime.cupy.device import CupyDevice
 
@@ -284,7 +284,7 @@ def profile(
     *,
     max_steps: int | None = None,
     precise: bool = False,
-) -> tuple[list[list[Array]], Profile]:
+) -> tuple[list[list[Array]], RunProfile]:
     """The outputs of a module on each of its devices, and where the time went: two warm-up runs, and one that is timed.
 
     `backend` is `host` or `cupy`; `inputs` are per device; `precise` as for `compile`. Raises what `compile` raises.
@@ -306,5 +306,5 @@ def profile(
     start = clock.mark()
     outputs = [executor.outputs(results) for results in run()]
     events = device.events(start)
-    profile = Profile(module.name, backend, clock.device, clock.copy_bandwidth(), events, device.left_out)
+    profile = RunProfile(module.name, backend, clock.device, clock.copy_bandwidth(), events, device.left_out)
     return outputs, profile

@@ -67,7 +67,7 @@ _POOL = (1 << 16) + 1  # odd, so that rows do not repeat at the same place
 
 
 @dataclass(frozen=True)
-class Tie:
+class TiedOperation:
     """An operation that may decide either way, for `elements` elements."""
 
     instruction: Instruction
@@ -79,7 +79,7 @@ class Analysis:
     """The spread of each output, tuples flattened, and the ties on the way."""
 
     outputs: list[Value]
-    ties: list[Tie]
+    ties: list[TiedOperation]
 
 
 def analyse(
@@ -92,7 +92,7 @@ def analyse(
     rewritten  whether the other module may round at other places, and leave out roundings to narrow types
     precise    whether the other backend's division and square root follow IEEE 754 (`hlo_opt.codegen.options`)
     """
-    analyst = Analyst(np.random.default_rng([seed, ROWS]), rewritten=rewritten, precise=precise)
+    analyst = SpreadInterpreter(np.random.default_rng([seed, ROWS]), rewritten=rewritten, precise=precise)
     arguments = unflatten([p.shape for p in module.entry.parameters], inputs)
     value = analyst.call(module.entry, arguments)
     return Analysis(list(leaves(value)), analyst.ties())
@@ -113,14 +113,14 @@ def analyse_devices(
 
     def work(device: SimulatedDevice) -> Analysis:
         generator = np.random.default_rng([seed, ROWS, device.number])
-        device.player = analyst = Analyst(generator, rewritten=rewritten, precise=precise, device=device)
+        device.player = analyst = SpreadInterpreter(generator, rewritten=rewritten, precise=precise, device=device)
         arguments = unflatten([p.shape for p in module.entry.parameters], inputs[device.number])
         return Analysis(list(leaves(analyst.call(module.entry, arguments))), analyst.ties())
 
     return play(module, work)
 
 
-class Analyst(Interpreter):
+class SpreadInterpreter(Interpreter):
     """The interpreter on spreads; one per device."""
 
     def __init__(
@@ -146,8 +146,8 @@ class Analyst(Interpreter):
     def tie(self, instruction: Instruction, elements: int) -> None:
         self._ties[instruction] = max(elements, self._ties.get(instruction, 0))
 
-    def ties(self) -> list[Tie]:
-        return [Tie(i, n) for i, n in self._ties.items()]
+    def ties(self) -> list[TiedOperation]:
+        return [TiedOperation(i, n) for i, n in self._ties.items()]
 
     def program(self, computation: Computation) -> Program:
         known = computation in self._programs
@@ -168,7 +168,8 @@ class Analyst(Interpreter):
         program = self._scalars[computation]
         if program is None:
             rows = [
-                super(Analyst, self).map_elements(computation, [picked(a, k) for a in arguments]) for k in range(ROWS)
+                super(SpreadInterpreter, self).map_elements(computation, [picked(a, k) for a in arguments])
+                for k in range(ROWS)
             ]
             return [_sampled(m) for m in elements(stacked([tuple(r) for r in rows], look=False))]
         sizes = np.broadcast_shapes(*(rows_of(a).shape[1:] for a in arguments))
@@ -415,7 +416,7 @@ def opaque(instruction: Instruction, evaluate: Face) -> Face:
     return run
 
 
-def _nudged(analyst: Analyst, value: Value, backward: float | None = None) -> Value:
+def _nudged(analyst: SpreadInterpreter, value: Value, backward: float | None = None) -> Value:
     """The value with relative errors of `backward`, or `_BACKWARD` ULP."""
     if isinstance(value, tuple):
         return tuple(_nudged(analyst, v, backward) for v in value)
@@ -512,4 +513,4 @@ def _width(value: Spread) -> float:
         return float(np.nansum(far)) / total if total else 1.0
 
 
-__all__ = ["Analysis", "Analyst", "Tie", "analyse", "field"]
+__all__ = ["Analysis", "SpreadInterpreter", "TiedOperation", "analyse", "field"]

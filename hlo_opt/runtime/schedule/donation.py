@@ -25,7 +25,18 @@ from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ops import OpKind, find
 from hlo_opt.plans.in_place import Sharing
 from hlo_opt.runtime.schedule.lifetimes import callees_first, lifetimes
-from hlo_opt.runtime.schedule.ops import Alias, Allocate, Branch, Call, Copy, Launch, Loop, Op, Routine, RoutineKey
+from hlo_opt.runtime.schedule.ops import (
+    AliasOp,
+    Allocate,
+    BranchOp,
+    CallOp,
+    Copy,
+    LaunchOp,
+    LoopOp,
+    Op,
+    Routine,
+    RoutineKey,
+)
 
 
 class Kernels(Protocol):
@@ -58,7 +69,7 @@ def with_donations(
 def _owned_by_all(body: RoutineKey, done: Mapping[RoutineKey, Routine]) -> set[int]:
     """The leaves of the state that every loop with this body owns, and that the body neither hands on nor updates in
     place."""
-    loops = [op for routine in done.values() for op in routine.ops if isinstance(op, Loop) and op.body == body]
+    loops = [op for routine in done.values() for op in routine.ops if isinstance(op, LoopOp) and op.body == body]
     owned = [set(op.owned) - set(op.unchanged) - set(op.updated) for op in loops]
     return set.intersection(*owned) if owned else set()
 
@@ -68,9 +79,9 @@ def _run_otherwise(routines: Mapping[RoutineKey, Routine]) -> set[RoutineKey]:
     keys = {next(iter(routines))}
     for routine in routines.values():
         for op in routine.ops:
-            if isinstance(op, Loop):
+            if isinstance(op, LoopOp):
                 keys.add(op.condition)
-            elif isinstance(op, Branch):
+            elif isinstance(op, BranchOp):
                 keys.update(op.branches)
     return keys
 
@@ -79,7 +90,7 @@ def _with_loops(routine: Routine, done: Mapping[RoutineKey, Routine]) -> Routine
     """The routine, with each loop's `unchanged` and `updated` set from its body."""
     ops = [
         replace(op, unchanged=_unchanged(done[op.body]), updated=tuple(k for k, _ in done[op.body].donated))
-        if isinstance(op, Loop)
+        if isinstance(op, LoopOp)
         else op
         for op in routine.ops
     ]
@@ -114,16 +125,16 @@ class _Wish:
 
 def _wishes(ops: Sequence[Op]) -> list[_Wish]:
     """The reuses that spare a copy."""
-    launches = {b: position for position, op in enumerate(ops) if isinstance(op, Launch) for b in op.outputs}
+    launches = {b: position for position, op in enumerate(ops) if isinstance(op, LaunchOp) for b in op.outputs}
     wishes: list[_Wish] = []
     for position, op in enumerate(ops):
         if isinstance(op, Copy):
             (source,), (output,) = op.inputs, op.outputs
             launch = ops[launches[output]]
-            assert isinstance(launch, Launch)
+            assert isinstance(launch, LaunchOp)
             if launch.outputs.index(output) in launch.kernel.own:
                 wishes.append(_Wish(launches[output], source, output, position))
-        elif isinstance(op, Loop):
+        elif isinstance(op, LoopOp):
             leaves = enumerate(zip(op.inputs, op.outputs, strict=True))
             wishes += [_Wish(position, i, o, position, k) for k, (i, o) in leaves if k not in op.unchanged]
     return wishes
@@ -135,25 +146,25 @@ def _granted(routine: Routine, wishes: Sequence[_Wish], kernels: Kernels | None 
     allocated_again: dict[int, list[tuple[int, int]]] = {}
     for wish in wishes:
         op = ops[wish.at]
-        if isinstance(op, Loop):
+        if isinstance(op, LoopOp):
             ops[wish.at] = replace(op, owned=(*op.owned, wish.leaf))
         else:
-            ops[wish.at] = Alias(op.instruction, (wish.source,), op.outputs, is_view=False)
+            ops[wish.at] = AliasOp(op.instruction, (wish.source,), op.outputs, is_view=False)
         if wish.pair is not None:
             allocated_again.setdefault(wish.reader, []).append(wish.pair)
     for position, pairs in allocated_again.items():
         launch = ops[position]
-        assert isinstance(launch, Launch) and kernels is not None
+        assert isinstance(launch, LaunchOp) and kernels is not None
         ops[position] = replace(launch, kernel=kernels.in_place(launch.kernel, pairs))
     return replace(routine, ops=tuple(ops))
 
 
 def _reads_only(op: Op) -> bool:
     """Whether no result can be a view of what the operation reads. Results of other library calls may be."""
-    if isinstance(op, Call):
+    if isinstance(op, CallOp):
         spec = find(op.instruction.opcode)
         return spec is not None and spec.kind is OpKind.CONTRACTION
-    return isinstance(op, Launch | Alias | Copy)
+    return isinstance(op, LaunchOp | AliasOp | Copy)
 
 
 def _needs(memory: int, wish: _Wish, ops: Sequence[Op], root: Sequence[int]) -> Op | None:
@@ -174,7 +185,7 @@ def _owning(routine: Routine) -> Routine:
     """Decide reuse of the memory of kernel outputs."""
     ops = routine.ops
     root = lifetimes(ops, routine.shapes).root
-    written = {b for op in ops if isinstance(op, Launch) for b in op.outputs}
+    written = {b for op in ops if isinstance(op, LaunchOp) for b in op.outputs}
     kept = {root[b] for b in routine.results}
     granted: list[_Wish] = []
     for wish in _wishes(ops):
@@ -182,7 +193,7 @@ def _owning(routine: Routine) -> Routine:
         if memory in written and memory not in kept and _needs(memory, wish, ops, root) is None:
             granted.append(wish)
             loop = ops[wish.at]
-            if isinstance(loop, Loop) and wish.leaf in loop.updated:
+            if isinstance(loop, LoopOp) and wish.leaf in loop.updated:
                 written.add(wish.output)  # memory owned by the loop, not passed through by its body
     return _granted(routine, granted)
 
@@ -240,13 +251,13 @@ def _wish_for(routine: Routine, root: Sequence[int], k: int, result: int, kernel
         return f"it is result {returned.index(memory)} as it stands"
     if returned.count(output) > 1:
         return "the result is another one, too"
-    at = next((n for n, op in enumerate(ops) if output in op.outputs and not isinstance(op, Launch)), -1)
-    reader = next((n for n, op in enumerate(ops) if output in op.outputs and isinstance(op, Launch)), -1)
+    at = next((n for n, op in enumerate(ops) if output in op.outputs and not isinstance(op, LaunchOp)), -1)
+    reader = next((n for n, op in enumerate(ops) if output in op.outputs and isinstance(op, LaunchOp)), -1)
     if at < 0 or reader < 0 or not isinstance(ops[at], Allocate):
         maker = next((op.instruction.name for op in ops if output in op.outputs), "")
         return f"`{maker}`, which makes the result, is no kernel" if maker else "the result is a value that was there"
     launch, shape, source = ops[reader], shapes[output], shapes[memory]
-    assert isinstance(launch, Launch)
+    assert isinstance(launch, LaunchOp)
     name = launch.instruction.name
     if shape.type is not source.type or shape.element_count != source.element_count or source.type.per_byte > 1:
         return f"the result is {shape.without_layout()}, the input {source.without_layout()}"
@@ -273,12 +284,12 @@ def without_donations(entry: Routine, apart: Mapping[Kernel, Kernel]) -> Routine
     inputs = set(entry.inputs)
     root, updated, launched = list(range(len(entry.shapes))), set(), {}
     for launch in entry.ops:
-        if isinstance(launch, Launch):
+        if isinstance(launch, LaunchOp):
             kernel = launched[launch] = apart.get(launch.kernel, launch.kernel)
             updated |= {launch.outputs[output] for output, _ in kernel.aliases}
     ops: list[Op] = []
     for op in entry.ops:
-        if isinstance(op, Alias):
+        if isinstance(op, AliasOp):
             (source,), (output,) = op.inputs, op.outputs
             if op.is_view or root[source] not in inputs:
                 root[output] = root[source]
@@ -286,11 +297,11 @@ def without_donations(entry: Routine, apart: Mapping[Kernel, Kernel]) -> Routine
                 op = Copy(op.instruction, op.inputs, op.outputs)
             else:
                 op = Allocate(op.instruction, (), op.outputs)
-        elif isinstance(op, Loop):
+        elif isinstance(op, LoopOp):
             op = replace(op, owned=tuple(k for k in op.owned if root[op.inputs[k]] not in inputs))
             for k in (*op.unchanged, *op.owned):
                 root[op.outputs[k]] = root[op.inputs[k]]
-        elif isinstance(op, Launch):
+        elif isinstance(op, LaunchOp):
             op = replace(op, kernel=launched[op])
         ops.append(op)
     return replace(entry, ops=tuple(ops), donated=())

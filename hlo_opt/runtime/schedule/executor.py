@@ -18,20 +18,20 @@ from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.schedule import Schedule, constant_array
 from hlo_opt.runtime.schedule.donation import without_donations
 from hlo_opt.runtime.schedule.ops import (
-    Alias,
+    AliasOp,
     Allocate,
-    Branch,
-    Call,
-    Constant,
+    BranchOp,
+    CallOp,
+    ConstantOp,
     Copy,
     Free,
-    Launch,
-    Loop,
+    LaunchOp,
+    LoopOp,
     Op,
     Relayout,
     Routine,
 )
-from hlo_opt.runtime.schedule.stretch import NOTHING, Device, Memory, Stretch
+from hlo_opt.runtime.schedule.stretch import NOTHING, BackendDevice, Memory, Stretch
 
 
 class Graphs(Protocol):
@@ -53,10 +53,10 @@ class Graphs(Protocol):
 
     def run_loop(
         self,
-        op: Loop,
+        op: LoopOp,
         state: Sequence[Memory],
         trips: int | None,
-        constants: Callable[[Constant, Sequence[Shape]], list[Memory]],
+        constants: Callable[[ConstantOp, Sequence[Shape]], list[Memory]],
         count: Callable[[int], None],
     ) -> tuple[list[Memory], int] | None: ...
 
@@ -64,7 +64,7 @@ class Graphs(Protocol):
         self,
         routine: Routine,
         inputs: Sequence[Memory],
-        constants: Callable[[Constant, Sequence[Shape]], list[Memory]],
+        constants: Callable[[ConstantOp, Sequence[Shape]], list[Memory]],
     ) -> Callable[[], int] | None: ...
 
 
@@ -93,7 +93,7 @@ class Executor:
     def __init__(
         self,
         schedule: Schedule,
-        device: Device,
+        device: BackendDevice,
         max_steps: int | None = None,
         *,
         place: SimulatedDevice | None = None,
@@ -116,19 +116,19 @@ class Executor:
         self._launches = 0
         self.graphs: Graphs | None = None
         self._do: dict[type[Op], Callable[[_Frame, Any], _Frame | None]] = {
-            Alias: self._alias,
+            AliasOp: self._alias,
             Allocate: self._allocate,
-            Branch: self._branch,
-            Call: self._call,
-            Constant: self._constants,
+            BranchOp: self._branch,
+            CallOp: self._call,
+            ConstantOp: self._constants,
             Copy: self._copy,
             Free: self._free,
-            Launch: self._launch,
-            Loop: self._loop,
+            LaunchOp: self._launch,
+            LoopOp: self._loop,
             Relayout: self._relayout,
         }
         self._constants_of: dict[int, list[Memory]] = {} if kept is None else kept._constants_of
-        self._known_trips: dict[Loop, int | None] = {} if kept is None else kept._known_trips
+        self._known_trips: dict[LoopOp, int | None] = {} if kept is None else kept._known_trips
 
     @property
     def launches(self) -> int:
@@ -273,7 +273,7 @@ class Executor:
     def _copy(self, frame: _Frame, op: Copy) -> None:
         frame.memory[op.outputs[0]] = self.device.copy(frame.memory[op.inputs[0]])
 
-    def _alias(self, frame: _Frame, op: Alias) -> None:
+    def _alias(self, frame: _Frame, op: AliasOp) -> None:
         memory, output = frame.memory[op.inputs[0]], op.outputs[0]
         frame.memory[output] = self.device.view(memory, frame.routine.shapes[output]) if op.is_view else memory
 
@@ -282,11 +282,11 @@ class Executor:
         shapes = frame.routine.shapes
         frame.memory[target] = self.device.relayout(frame.memory[source], shapes[source], shapes[target])
 
-    def _constants(self, frame: _Frame, op: Constant) -> None:
+    def _constants(self, frame: _Frame, op: ConstantOp) -> None:
         for b, value in zip(op.outputs, self.constant(op, frame.routine.shapes), strict=True):
             frame.memory[b] = value
 
-    def _launch(self, frame: _Frame, op: Launch) -> None:
+    def _launch(self, frame: _Frame, op: LaunchOp) -> None:
         memory = frame.memory
         self.device.launch(op.kernel, [memory[b] for b in op.inputs], [memory[b] for b in op.outputs])
         self._launches += 1
@@ -295,7 +295,7 @@ class Executor:
         for b in op.inputs:
             frame.memory[b] = NOTHING
 
-    def _loop(self, frame: _Frame, op: Loop) -> _Frame | None:
+    def _loop(self, frame: _Frame, op: LoopOp) -> _Frame | None:
         state = [frame.memory[b] for b in op.inputs]
         trips = self._trips(op)
         if self.graphs is not None:
@@ -311,7 +311,7 @@ class Executor:
         frame.waiting, frame.state, frame.iterations, frame.unread = op, state, 0, trips or 0
         return self._again(op, frame, state)
 
-    def _branch(self, frame: _Frame, op: Branch) -> _Frame:
+    def _branch(self, frame: _Frame, op: BranchOp) -> _Frame:
         frame.waiting = op
         number = self._chosen(op, frame)
         arguments = [frame.memory[b] for b in op.arguments[number]]
@@ -320,7 +320,7 @@ class Executor:
     def _returned(self, frame: _Frame, callee: Routine, results: list[Memory]) -> _Frame | None:
         """Take a callee's results; returns a frame if the calling loop continues."""
         op = frame.waiting
-        if isinstance(op, Loop):
+        if isinstance(op, LoopOp):
             assert frame.state is not None
             if not frame.in_condition:
                 frame.state = results
@@ -338,7 +338,7 @@ class Executor:
         frame.position += 1
         return None
 
-    def _again(self, op: Loop, frame: _Frame, state: list[Memory]) -> _Frame:
+    def _again(self, op: LoopOp, frame: _Frame, state: list[Memory]) -> _Frame:
         """The next callee of a loop: the body while known iterations remain, else the condition, whose predicate is
         read."""
         frame.in_condition = frame.unread <= 0
@@ -349,21 +349,21 @@ class Executor:
         frame.iterations += 1
         return self._start(self.schedule.routines[op.body], state)
 
-    def _trips(self, op: Loop) -> int | None:
+    def _trips(self, op: LoopOp) -> int | None:
         """The derived trip count of a loop. A trip count in the backend config is ignored because nothing proves it;
         the condition decides in any case."""
         if op not in self._known_trips:
             self._known_trips[op] = derived_trip_count(op.instruction)
         return self._known_trips[op]
 
-    def _count(self, op: Loop, done: int) -> None:
+    def _count(self, op: LoopOp, done: int) -> None:
         """Count an iteration of a loop, before it runs. Raises EvaluationError (HLO402) when all loops together exceed
         `max_steps`."""
         if self.max_steps is not None and self.steps >= self.max_steps:
             raise endless(op.instruction, done, self.steps, self.max_steps)
         self.steps += 1
 
-    def _call(self, frame: _Frame, op: Call) -> None:
+    def _call(self, frame: _Frame, op: CallOp) -> None:
         memory, shapes = frame.memory, frame.routine.shapes
         if op.kind == "empty":
             for b in op.outputs:
@@ -378,7 +378,7 @@ class Executor:
             memory[b] = value
 
     def _exchanged(
-        self, reference: Reference, op: Call, operands: Sequence[Memory], shapes: Sequence[Shape]
+        self, reference: Reference, op: CallOp, operands: Sequence[Memory], shapes: Sequence[Shape]
     ) -> list[Memory]:
         """The results of a collective on this device: the devices of a run exchange NumPy arrays, wherever their
         buffers are."""
@@ -387,7 +387,7 @@ class Executor:
         leaves = op.instruction.shape.leaves()
         return [NOTHING if a is None else self.device.upload(a, s) for a, s in zip(results, leaves, strict=True)]
 
-    def constant(self, op: Constant, shapes: Sequence[Shape]) -> list[Memory]:
+    def constant(self, op: ConstantOp, shapes: Sequence[Shape]) -> list[Memory]:
         """The buffers of a constant, given the shapes of its routine."""
         is_own = self.place is not None and op.instruction.opcode in WHICH_DEVICE
         key = id(op.literals)  # the same where an operation is in line, on buffers of other numbers
@@ -399,7 +399,7 @@ class Executor:
                 self._constants_of[key] = memories
         return memories
 
-    def _chosen(self, op: Branch, frame: _Frame) -> int:
+    def _chosen(self, op: BranchOp, frame: _Frame) -> int:
         if op.selector is None:
             return 0
         shape = frame.routine.shapes[op.selector]

@@ -10,25 +10,25 @@ from hlo_opt.analysis.graph.loops import derived_trip_count
 from hlo_opt.ir import Shape
 from hlo_opt.runtime.schedule.lifetimes import with_frees
 from hlo_opt.runtime.schedule.ops import (
-    Branch,
-    Call,
-    Constant,
+    BranchOp,
+    CallOp,
+    ConstantOp,
     Copy,
     Free,
-    Launch,
-    Loop,
+    LaunchOp,
+    LoopOp,
     Op,
     Routine,
     RoutineKey,
     outputs_of,
 )
-from hlo_opt.runtime.schedule.stretch import Places, first_decision
+from hlo_opt.runtime.schedule.stretch import PlacedCheck, first_decision
 
 MOST_IN_LINE = 512
 """The most copies, launches and library calls of all iterations of the loops that a routine has in line."""
 
 
-def in_line(routine: Routine, routines: Mapping[RoutineKey, Routine], places: Places) -> Routine:
+def in_line(routine: Routine, routines: Mapping[RoutineKey, Routine], places: PlacedCheck) -> Routine:
     """The routine with calls and small loops in line whose computations are stretches: see `first_decision`, which
     `places` goes to. It computes the same, with the same memory of inputs and results; itself where nothing changes.
 
@@ -42,7 +42,7 @@ class _Caller:
     """`room` is how many operations of loops may still come in line."""
 
     routines: Mapping[RoutineKey, Routine]
-    places: Places
+    places: PlacedCheck
     room: int = field(default_factory=lambda: MOST_IN_LINE)
     _callees: dict[RoutineKey, Routine] = field(default_factory=dict)
 
@@ -54,17 +54,17 @@ class _Caller:
         names = {b: b for b in range(len(routine.shapes))}
         for op in routine.ops:
             callee = self._callee(op)
-            trips = derived_trip_count(op.instruction) if isinstance(op, Loop) else 1
+            trips = derived_trip_count(op.instruction) if isinstance(op, LoopOp) else 1
             if callee is None or trips is None:
                 build.add(op, names)
                 continue
-            work = trips * _work(callee) if isinstance(op, Loop) else 0
+            work = trips * _work(callee) if isinstance(op, LoopOp) else 0
             if work > self.room:
                 build.add(op, names)
                 continue
             self.room -= work
-            values = [names[b] for b in (op.arguments[0] if isinstance(op, Branch) else op.inputs)]
-            for k in op.copied if isinstance(op, Loop) else ():
+            values = [names[b] for b in (op.arguments[0] if isinstance(op, BranchOp) else op.inputs)]
+            for k in op.copied if isinstance(op, LoopOp) else ():
                 values[k] = build.copied(op, values[k])
             for _ in range(trips):
                 values = build.play(callee, values)
@@ -75,10 +75,10 @@ class _Caller:
 
     def _callee(self, op: Op) -> Routine | None:
         """The routine that could come in line, with its own callees in line; None for other operations."""
-        if isinstance(op, Loop):
+        if isinstance(op, LoopOp):
             key = op.body if derived_trip_count(op.instruction) is not None else None
         else:
-            key = op.branches[0] if isinstance(op, Branch) and op.selector is None else None
+            key = op.branches[0] if isinstance(op, BranchOp) and op.selector is None else None
         if key is None:
             return None
         if key not in self._callees:
@@ -88,7 +88,7 @@ class _Caller:
 
 
 def _work(routine: Routine) -> int:
-    return sum(isinstance(op, Copy | Launch | Call) for op in routine.ops)
+    return sum(isinstance(op, Copy | LaunchOp | CallOp) for op in routine.ops)
 
 
 @dataclass
@@ -97,7 +97,7 @@ class _Builder:
 
     shapes: list[Shape]
     ops: list[Op] = field(default_factory=list)
-    _constants: dict[Constant, tuple[int, ...]] = field(default_factory=dict)
+    _constants: dict[ConstantOp, tuple[int, ...]] = field(default_factory=dict)
 
     def add(self, op: Op, names: Mapping[int, int]) -> None:
         """An operation of the routine itself, whose outputs keep their numbers."""
@@ -116,7 +116,7 @@ class _Builder:
         for op in routine.ops:
             if isinstance(op, Free):
                 continue
-            known = self._constants.get(op) if isinstance(op, Constant) else None
+            known = self._constants.get(op) if isinstance(op, ConstantOp) else None
             if known is not None:
                 names.update(zip(op.outputs, known, strict=True))
                 continue
@@ -124,7 +124,7 @@ class _Builder:
                 names[b] = len(self.shapes)
                 self.shapes.append(routine.shapes[b])
             self.ops.append(_renamed(op, names))
-            if isinstance(op, Constant):
+            if isinstance(op, ConstantOp):
                 self._constants[op] = self.ops[-1].outputs
         return [names[b] for b in routine.results]
 
@@ -134,7 +134,7 @@ def _renamed(op: Op, names: Mapping[int, int]) -> Op:
     inputs, outputs = (tuple(names[b] for b in of) for of in (op.inputs, op.outputs))
     if (inputs, outputs) == (op.inputs, op.outputs):
         return op
-    if isinstance(op, Branch):
+    if isinstance(op, BranchOp):
         selector = None if op.selector is None else names[op.selector]
         arguments = tuple(tuple(names[b] for b in of) for of in op.arguments)
         return replace(op, inputs=inputs, outputs=outputs, selector=selector, arguments=arguments)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from hlo_opt.evaluate.memory import Peak, refuse_more, scratch_bytes
 from hlo_opt.ir import Shape
 from hlo_opt.runtime.schedule.ops import (
-    Alias,
-    Branch,
+    AliasOp,
+    BranchOp,
     Buffers,
-    Call,
-    Constant,
+    CallOp,
+    ConstantOp,
     Free,
-    Loop,
+    LoopOp,
     Op,
     Routine,
     RoutineKey,
@@ -93,7 +93,7 @@ def lifetimes(ops: Sequence[Op], shapes: Sequence[Shape], *, shares_unchanged: b
             memory = root[b] = root[aliases[b]] if b in aliases else b
             if memory in names:
                 names[memory] += 1
-            elif memory == b and not isinstance(op, Constant):
+            elif memory == b and not isinstance(op, ConstantOp):
                 names[b] = 1
                 born.append(b)
         for b in op.inputs if isinstance(op, Free) else ():
@@ -108,9 +108,9 @@ def lifetimes(ops: Sequence[Op], shapes: Sequence[Shape], *, shares_unchanged: b
 
 def _aliases(op: Op, shares_unchanged: bool) -> Mapping[int, int]:
     """By output, the input whose memory it uses."""
-    if isinstance(op, Alias):
+    if isinstance(op, AliasOp):
         return {op.outputs[0]: op.inputs[0]}
-    if isinstance(op, Loop):
+    if isinstance(op, LoopOp):
         return {op.outputs[k]: op.inputs[k] for k in (*(op.unchanged if shares_unchanged else ()), *op.owned)}
     return {}
 
@@ -174,7 +174,7 @@ def peak_of(schedule: Schedule) -> Peak:
         buffer_bytes(r.shapes[b])
         for r in schedule.routines.values()
         for op in r.ops
-        if isinstance(op, Constant)
+        if isinstance(op, ConstantOp)
         for b in op.outputs
     )
     kept += sum(buffer_bytes(entry.shapes[entry.inputs[k]]) for k, _ in entry.donated)
@@ -198,7 +198,7 @@ def _peak(routine: Routine, known: Mapping[RoutineKey, Peak]) -> Peak:
     for op, born, dead in zip(routine.ops, lives.born, lives.dead, strict=True):
         own = sum(sizes[b] for b in born)
         inner = max((known[k] for k in callees(op)), key=lambda p: p.bytes, default=_NOTHING)
-        more = max(own, inner.bytes) if isinstance(op, Branch) else own + inner.bytes + _besides(op, own)
+        more = max(own, inner.bytes) if isinstance(op, BranchOp) else own + inner.bytes + _besides(op, own)
         if alive + more > best.bytes:
             best = Peak(alive + more, inner.at if inner.bytes > own and inner.at else op.instruction)
         alive += own - sum(sizes[b] for b in dead)
@@ -207,4 +207,4 @@ def _peak(routine: Routine, known: Mapping[RoutineKey, Peak]) -> Peak:
 
 def _besides(op: Op, own: int) -> int:
     """Bytes that a call holds until its results are in place."""
-    return own + scratch_bytes(op.instruction, 0) if isinstance(op, Call) else 0
+    return own + scratch_bytes(op.instruction, 0) if isinstance(op, CallOp) else 0

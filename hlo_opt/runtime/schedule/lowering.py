@@ -40,16 +40,16 @@ from hlo_opt.plans.plan import Plan
 from hlo_opt.runtime.schedule.donation import with_donations
 from hlo_opt.runtime.schedule.lifetimes import callees_first, with_frees
 from hlo_opt.runtime.schedule.ops import (
-    Alias,
+    AliasOp,
     Allocate,
-    Branch,
+    BranchOp,
     Buffers,
-    Call,
-    Constant,
+    CallOp,
+    ConstantOp,
     Copy,
     Free,
-    Launch,
-    Loop,
+    LaunchOp,
+    LoopOp,
     Op,
     Relayout,
     Routine,
@@ -60,7 +60,7 @@ from hlo_opt.text.aliases import aliased_leaves
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class KernelOfLeaves:
     """A kernel, and which of an instruction's array leaves it writes; its other outputs are not read."""
 
     kernel: Kernel
@@ -78,13 +78,13 @@ class KernelSet:
         self._module = module
         self._target = target
         self._by_symbol: dict[str, Kernel] = {}
-        self._of: dict[Instruction, tuple[Part, ...]] = {}
+        self._of: dict[Instruction, tuple[KernelOfLeaves, ...]] = {}
         self._plans: dict[Kernel, Plan] = {}
         self._sharing: dict[Kernel, Sharing] = {}
         self.apart: dict[Kernel, Kernel] = {}
         self.reasons: dict[Instruction, Reason] = {}
 
-    def parts_of(self, instruction: Instruction) -> tuple[Part, ...]:
+    def parts_of(self, instruction: Instruction) -> tuple[KernelOfLeaves, ...]:
         """The kernels of an instruction, usually one.
 
         Several if one kernel cannot write all outputs (`rng-bit-generator`: bits and state); none if a library or the
@@ -94,7 +94,7 @@ class KernelSet:
             self._of[instruction] = () if is_left_to_library(instruction) else self._planned(instruction)
         return self._of[instruction]
 
-    def _planned(self, instruction: Instruction) -> tuple[Part, ...]:
+    def _planned(self, instruction: Instruction) -> tuple[KernelOfLeaves, ...]:
         region = region_of(self._module, instruction)
         positions: list[tuple[int, ...]] = []
         for root in region.roots:
@@ -112,7 +112,7 @@ class KernelSet:
             return ()
         return tuple(self._part(each, [leaves]) for each, leaves in zip(separate, positions, strict=True))
 
-    def _part(self, kernel_plan: Plan, positions: list[tuple[int, ...]]) -> Part:
+    def _part(self, kernel_plan: Plan, positions: list[tuple[int, ...]]) -> KernelOfLeaves:
         kernel = emit_kernel(kernel_plan)
         first = self._by_symbol.setdefault(kernel.symbol, kernel)
         if (kernel.inputs, kernel.outputs) == (first.inputs, first.outputs):
@@ -120,7 +120,7 @@ class KernelSet:
         else:  # equal texts may read arrays of other shapes
             kernel = replace(kernel, source=first.source)
         self._plans.setdefault(kernel, kernel_plan)
-        return Part(kernel, tuple(leaf for leaves in positions for leaf in leaves))
+        return KernelOfLeaves(kernel, tuple(leaf for leaves in positions for leaf in leaves))
 
     def sharing(self, kernel: Kernel) -> Sharing:
         """The outputs of a kernel, with operands, that `in_place` may be asked for."""
@@ -139,7 +139,7 @@ class KernelSet:
 
     def distinct(self, routines: Iterable[Routine]) -> tuple[Kernel, ...]:
         """The kernels that routines launch, each once, in the order of creation."""
-        launched = {op.kernel.symbol for routine in routines for op in routine.ops if isinstance(op, Launch)}
+        launched = {op.kernel.symbol for routine in routines for op in routine.ops if isinstance(op, LaunchOp)}
         return tuple(kernel for symbol, kernel in self._by_symbol.items() if symbol in launched)
 
 
@@ -153,7 +153,7 @@ def _alive(routine: Routine, effects: Set[Op]) -> Routine:
     kept: list[Op] = []
     needed = set(routine.results)
     for op in reversed(routine.ops):
-        if isinstance(op, Loop | Branch) and op not in effects and needed.isdisjoint(op.outputs):
+        if isinstance(op, LoopOp | BranchOp) and op not in effects and needed.isdisjoint(op.outputs):
             continue
         kept.append(op)
         needed.update(op.inputs)
@@ -166,7 +166,7 @@ def _with_effects(routines: Mapping[RoutineKey, Routine], order: Sequence[Routin
     telling: set[RoutineKey] = set()
     for key in order:
         for op in routines[key].ops:
-            spec = find(op.instruction.opcode) if isinstance(op, Call) else None
+            spec = find(op.instruction.opcode) if isinstance(op, CallOp) else None
             # collectives only concern devices of this run
             is_seen = spec is not None and spec.side_effects and spec.kind is not OpKind.COLLECTIVE
             if is_seen or any(k in telling for k in callees(op)):
@@ -203,7 +203,7 @@ class Schedule:
 
     def library_calls(self, kind: OneOf["library", "fallback"]) -> dict[str, int]:
         """The number of library calls (or fallbacks) by target."""
-        calls = Counter(op.call for _, op in self.ops() if isinstance(op, Call) and op.kind == kind)
+        calls = Counter(op.call for _, op in self.ops() if isinstance(op, CallOp) and op.kind == kind)
         return dict(sorted(calls.items()))
 
 
@@ -281,7 +281,7 @@ class RoutineBuilder:
         if spec is not None and spec.is_identity:
             return self.leaves[i.operands[0]]
         if forwards(i):
-            self.ops.append(Call(i, (), (), "empty", i.word("custom_call_target", i.opcode)))
+            self.ops.append(CallOp(i, (), (), "empty", i.word("custom_call_target", i.opcode)))
             return operands
         if i.opcode == "tuple":
             return operands
@@ -325,7 +325,7 @@ class RoutineBuilder:
         zeros = tuple(self.fresh(leaf) for leaf in contexts)
         arrays = [(b, leaf) for b, leaf in zip(zeros, contexts, strict=True) if leaf.is_array]
         literals = tuple(_full(leaf, 0) for _, leaf in arrays)
-        self.ops.append(Constant(i, (), tuple(b for b, _ in arrays), literals))
+        self.ops.append(ConstantOp(i, (), tuple(b for b, _ in arrays), literals))
         return (*self.adapted(i, buffers, Shape.tuple_of(*own)), *zeros)
 
     def loop(self, i: Instruction, operands: Buffers) -> Buffers:
@@ -334,7 +334,7 @@ class RoutineBuilder:
         inputs = self.adapted(i, operands, i.shape)
         outputs = tuple(self.fresh(leaf) for leaf in i.shape.leaves())
         test = RoutineKey(condition, state, _layouts(condition.root.shape.leaves()))
-        self.ops.append(Loop(i, inputs, outputs, test, RoutineKey(body, state, state)))
+        self.ops.append(LoopOp(i, inputs, outputs, test, RoutineKey(body, state, state)))
         return outputs
 
     def branch(
@@ -355,7 +355,7 @@ class RoutineBuilder:
             keys.append(RoutineKey(computation, _parameter_layouts(computation), results))
         outputs = tuple(self.fresh(leaf) for leaf in i.shape.leaves())
         read = tuple(dict.fromkeys([*operands, *(b for buffers in per_branch for b in buffers)]))
-        self.ops.append(Branch(i, read, outputs, selector, tuple(keys), tuple(per_branch)))
+        self.ops.append(BranchOp(i, read, outputs, selector, tuple(keys), tuple(per_branch)))
         return outputs
 
     def compute(self, i: Instruction, operands: Buffers) -> Buffers:
@@ -372,11 +372,11 @@ class RoutineBuilder:
             return self.branch(i, operands, None, [body], [operands])
         outputs = tuple(self.fresh(leaf) for leaf in leaves)
         if literals is not None:
-            self.ops.append(Constant(i, (), outputs, literals))
+            self.ops.append(ConstantOp(i, (), outputs, literals))
         elif i.opcode == "bitcast":
-            self.ops.append(Alias(i, operands, outputs, is_view=True))
+            self.ops.append(AliasOp(i, operands, outputs, is_view=True))
         elif is_empty:
-            self.ops.append(Call(i, operands, outputs, "empty", i.opcode))
+            self.ops.append(CallOp(i, operands, outputs, "empty", i.opcode))
         else:
             known = (spec is not None and spec.is_library) or _is_library_target(i) or call_of(i) is not None
             call = i.word("custom_call_target", i.opcode)
@@ -384,10 +384,10 @@ class RoutineBuilder:
             if around is not None:  # a sort whose iota is inside the fusion is a library call like any other sort
                 known, call = True, around.opcode
             kind: OneOf["library", "fallback"] = "library" if known else "fallback"
-            self.ops.append(Call(i, operands, outputs, kind, call))
+            self.ops.append(CallOp(i, operands, outputs, kind, call))
         return outputs
 
-    def launches(self, i: Instruction, operands: Buffers, parts: Sequence[Part]) -> Buffers:
+    def launches(self, i: Instruction, operands: Buffers, parts: Sequence[KernelOfLeaves]) -> Buffers:
         """The buffers that the kernels of an instruction write, in the order of its leaves."""
         written: dict[int, int] = {}
         for part in parts:
@@ -399,7 +399,7 @@ class RoutineBuilder:
                     self.ops.append(Copy(i, (inputs[updates[output]],), (b,)))
                 else:
                     self.ops.append(Allocate(i, (), (b,)))
-            self.ops.append(Launch(i, inputs, outputs, part.kernel))
+            self.ops.append(LaunchOp(i, inputs, outputs, part.kernel))
             written.update(zip(part.leaves, outputs, strict=False))
         return tuple(written[leaf] for leaf in sorted(written))
 
@@ -476,7 +476,7 @@ def _literal_leaves(literal: Literal) -> Iterator[Literal]:
             todo.extend(reversed(top.value))
 
 
-def constant_array(op: Constant, literal: Literal, device: Device | None) -> Array:
+def constant_array(op: ConstantOp, literal: Literal, device: Device | None) -> Array:
     """The array of a constant: the literal's value, or the number of the running device (None: a single one)."""
     if device is not None and op.instruction.opcode in WHICH_DEVICE:
         number = device.partition if op.instruction.opcode == "partition-id" else device.replica

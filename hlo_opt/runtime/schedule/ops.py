@@ -2,7 +2,7 @@
 
 Every backend and the emitted driver walk it. An executed computation becomes a routine. A buffer is one array leaf; it
 gets memory once each time its routine runs: its own (`Allocate`, `Copy`, and the results of calls and control flow),
-or that of another buffer (`Alias`). Loops and branches are structured jumps: they name the routines that they run.
+or that of another buffer (`AliasOp`). Loops and branches are structured jumps: they name the routines that they run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Copy(Op):
 
 
 @dataclass(frozen=True, eq=False)
-class Alias(Op):
+class AliasOp(Op):
     """The output uses the memory of the input: under another shape if `is_view` (`bitcast`); otherwise a kernel writes
     there, and nothing else needs it."""
 
@@ -55,21 +55,21 @@ class Relayout(Op):
 
 
 @dataclass(frozen=True, eq=False)
-class Constant(Op):
+class ConstantOp(Op):
     """The outputs are literals, one each; their memory persists between runs."""
 
     literals: tuple[Literal, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Launch(Op):
+class LaunchOp(Op):
     """Launch a kernel. Its pointers are the inputs, then the outputs, which already have memory."""
 
     kernel: Kernel
 
 
 @dataclass(frozen=True, eq=False)
-class Call(Op):
+class CallOp(Op):
     """A computation without a generated kernel; the outputs get memory.
 
     kind  `library` (the op table says so, or CuPy has it), `fallback` (neither plan nor library: the NumPy interpreter
@@ -92,7 +92,7 @@ class RoutineKey:
 
 
 @dataclass(frozen=True, eq=False)
-class Loop(Op):
+class LoopOp(Op):
     """Run `body` on the state while `condition` returns true for the state. The other fields are leaf numbers of the
     state:
 
@@ -115,7 +115,7 @@ class Loop(Op):
 
 
 @dataclass(frozen=True, eq=False)
-class Branch(Op):
+class BranchOp(Op):
     """`conditional` and `call`: run one routine.
 
     `selector` picks it (None: there is only one): true takes branch 0, an integer out of range the last branch
@@ -156,11 +156,11 @@ class Routine:
 
 def outputs_of(op: Op) -> Buffers:
     """The buffers that an operation defines or gives memory."""
-    return () if isinstance(op, Launch | Free) else op.outputs
+    return () if isinstance(op, LaunchOp | Free) else op.outputs
 
 
 def callees(op: Op) -> tuple[RoutineKey, ...]:
     """The routines that an operation runs."""
-    if isinstance(op, Loop):
+    if isinstance(op, LoopOp):
         return (op.condition, op.body)
-    return op.branches if isinstance(op, Branch) else ()
+    return op.branches if isinstance(op, BranchOp) else ()

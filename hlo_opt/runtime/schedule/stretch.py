@@ -17,14 +17,14 @@ from hlo_opt.ir import Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.runtime.schedule.lifetimes import Arena, Lifetimes, buffer_bytes, lifetimes
 from hlo_opt.runtime.schedule.ops import (
-    Alias,
+    AliasOp,
     Allocate,
     Buffers,
-    Call,
-    Constant,
+    CallOp,
+    ConstantOp,
     Copy,
     Free,
-    Launch,
+    LaunchOp,
     Op,
     Routine,
     outputs_of,
@@ -37,7 +37,7 @@ NOTHING: Memory = cast("Memory", None)
 """The memory of a token, and of a freed buffer."""
 
 
-class Device(Protocol):
+class BackendDevice(Protocol):
     """How a backend allocates and launches. Buffers are flat, in the order of their shape's layout."""
 
     def upload(self, array: Array, shape: Shape) -> Memory:
@@ -61,7 +61,7 @@ class Device(Protocol):
     def launch(self, kernel: Kernel, inputs: Sequence[Memory], outputs: Sequence[Memory]) -> None:
         """Start a kernel. Everything started later sees its results."""
 
-    def call(self, op: Call, inputs: Sequence[Memory], shapes: Sequence[Shape]) -> list[Memory]:
+    def call(self, op: CallOp, inputs: Sequence[Memory], shapes: Sequence[Shape]) -> list[Memory]:
         """The outputs of a library call or a fallback."""
 
 
@@ -69,17 +69,17 @@ ALIGNMENT = 256
 """Offsets in the block are multiples of this, in bytes: the least alignment of cudaMalloc (CUDA C++ Programming Guide,
 "Device Memory Accesses")."""
 
-BoundLaunch = tuple[Kernel | Call | None, list[Array], list[Array]]
+BoundLaunch = tuple[Kernel | CallOp | None, list[Array], list[Array]]
 """A kernel or a library call with its inputs and outputs, or (None) a copy of one buffer to another."""
 
 Start = Callable[[], None]
 """Starts a bound launch on the stream that is current at the time."""
 
 
-class PlacingDevice(Device, Protocol):
+class PlacingDevice(BackendDevice, Protocol):
     """A device that places buffers in blocks of memory."""
 
-    def places(self, op: Call) -> bool:
+    def places(self, op: CallOp) -> bool:
         """Whether a library call writes into memory that it gets, and neither allocates nor waits."""
 
     def start_of(self, launch: BoundLaunch, kept: Memory = NOTHING) -> Start:
@@ -129,7 +129,7 @@ class Stretch:
     routine: Routine
     first: int
     last: int
-    work: tuple[Copy | Launch | Call, ...]
+    work: tuple[Copy | LaunchOp | CallOp, ...]
     defined: Buffers
     root: Sequence[int]
     existing: Buffers
@@ -137,12 +137,12 @@ class Stretch:
     seen: Buffers
     offsets: Mapping[int, int]
     bytes: int
-    constants: tuple[Constant, ...]
+    constants: tuple[ConstantOp, ...]
 
     @cached_property
     def launches(self) -> int:
         """How many kernels it launches."""
-        return sum(isinstance(op, Launch) for op in self.work)
+        return sum(isinstance(op, LaunchOp) for op in self.work)
 
     @property
     def allocated_bytes(self) -> int:
@@ -166,9 +166,9 @@ class Stretch:
         starts: list[BoundLaunch] = []
         for op in self.work:
             inputs, outputs = [memory[b] for b in op.inputs], [memory[b] for b in op.outputs]
-            if isinstance(op, Launch):
+            if isinstance(op, LaunchOp):
                 starts.append((op.kernel, inputs, outputs))
-            elif isinstance(op, Call):
+            elif isinstance(op, CallOp):
                 starts.append((op, inputs, outputs))
             elif span_of(inputs[0]) != span_of(outputs[0]):
                 starts.append((None, inputs, outputs))
@@ -181,37 +181,37 @@ def span_of(memory: Any) -> tuple[int, int]:
     return first, first + int(memory.nbytes)
 
 
-Places = Callable[[Call], bool]
+PlacedCheck = Callable[[CallOp], bool]
 """Whether a library call may be part of a stretch."""
 
 
-def none_placed(_: Call) -> bool:
+def none_placed(_: CallOp) -> bool:
     """No library call is part of a stretch."""
     return False
 
 
-def first_decision(routine: Routine, places: Places = none_placed) -> Op | None:
+def first_decision(routine: Routine, places: PlacedCheck = none_placed) -> Op | None:
     """The first operation that is not a launch, copy, constant, alias, allocation, free or placed call; None if the
     routine is one stretch."""
     return next((op for op in routine.ops if not _is_plain(op, places)), None)
 
 
-_PLAIN = (Allocate, Alias, Copy, Constant, Launch, Free)
+_PLAIN = (Allocate, AliasOp, Copy, ConstantOp, LaunchOp, Free)
 
 
-def _is_plain(op: Op | None, places: Places) -> bool:
-    return isinstance(op, _PLAIN) or (isinstance(op, Call) and places(op))
+def _is_plain(op: Op | None, places: PlacedCheck) -> bool:
+    return isinstance(op, _PLAIN) or (isinstance(op, CallOp) and places(op))
 
 
-def stretches(routine: Routine, least: int, most: int, places: Places = none_placed) -> Iterator[Stretch]:
+def stretches(routine: Routine, least: int, most: int, places: PlacedCheck = none_placed) -> Iterator[Stretch]:
     """The stretches of a routine with at least `least` kernels and calls; those with more than `most` are divided."""
     start, kernels = -1, 0
     for position, op in enumerate((*routine.ops, None)):
         is_plain = _is_plain(op, places)
         is_first = (
-            isinstance(op, Allocate | Copy | Launch)
-            or (isinstance(op, Alias) and not op.is_view)
-            or (isinstance(op, Call) and is_plain)
+            isinstance(op, Allocate | Copy | LaunchOp)
+            or (isinstance(op, AliasOp) and not op.is_view)
+            or (isinstance(op, CallOp) and is_plain)
         )
         if start < 0 and is_first:
             start, kernels = position, 0
@@ -219,7 +219,7 @@ def stretches(routine: Routine, least: int, most: int, places: Places = none_pla
             if kernels >= least:
                 yield stretch_of(routine, start, position)
             start, kernels = (position, 0) if is_first else (-1, 0)
-        kernels += is_plain and isinstance(op, Launch | Call)
+        kernels += is_plain and isinstance(op, LaunchOp | CallOp)
 
 
 def stretch_of(routine: Routine, first: int, last: int) -> Stretch:
@@ -228,14 +228,14 @@ def stretch_of(routine: Routine, first: int, last: int) -> Stretch:
     needed = {b for op in routine.ops[last:] if not isinstance(op, Free) for b in op.inputs} | set(routine.results)
     lives = lifetimes(ops, routine.shapes)
     root = lives.root
-    work = tuple(op for op in ops if isinstance(op, Copy | Launch | Call))
-    named = [b for op in ops if not isinstance(op, Constant) for b in outputs_of(op)]
+    work = tuple(op for op in ops if isinstance(op, Copy | LaunchOp | CallOp))
+    named = [b for op in ops if not isinstance(op, ConstantOp) for b in outputs_of(op)]
     own = {b for born in lives.born for b in born}
     seen = tuple(sorted(b for b in named if b in needed))
     kept = {root[b] for b in seen} & own
     roots = {root[b] for op in work for b in (*op.inputs, *op.outputs)} | {root[b] for b in seen}
     offsets, size = _placed(lives, own - kept, routine.shapes)
-    constants = tuple(op for op in ops if isinstance(op, Constant))
+    constants = tuple(op for op in ops if isinstance(op, ConstantOp))
     return Stretch(
         routine,
         first,

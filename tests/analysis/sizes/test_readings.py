@@ -6,7 +6,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.analysis.sizes.readings import check_other
-from hlo_opt.analysis.sizes.resize import Dynamic, Ties, tie
+from hlo_opt.analysis.sizes.resize import SizeRequest, Ties, tie
 from hlo_opt.diag import UsageError
 
 TEXT = """HloModule m
@@ -22,7 +22,7 @@ ENTRY e {
 
 
 def found(text: str = TEXT) -> Ties:
-    return tie(hlo_opt.parse(text), [Dynamic.of("p0:0=..24")])
+    return tie(hlo_opt.parse(text), [SizeRequest.of("p0:0=..24")])
 
 
 def other(size: int = 9, **changes: str) -> hlo_opt.Module:

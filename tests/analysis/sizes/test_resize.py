@@ -6,7 +6,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.analysis.sizes import size_specs
-from hlo_opt.analysis.sizes.resize import Dynamic, Ties, tie
+from hlo_opt.analysis.sizes.resize import SizeRequest, Ties, tie
 from hlo_opt.cli.sizes import Sized
 from hlo_opt.diag import UsageError
 
@@ -43,7 +43,7 @@ ENTRY e {
 
 
 def ties_of(text: str, *requests: str) -> Ties:
-    return tie(hlo_opt.parse(text), [Dynamic.of(request) for request in requests])
+    return tie(hlo_opt.parse(text), [SizeRequest.of(request) for request in requests])
 
 
 def test_all_that_is_tied_follows() -> None:

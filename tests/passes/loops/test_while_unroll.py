@@ -14,7 +14,7 @@ from hlo_opt.cli.group import run
 from hlo_opt.diag import UsageError
 from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.fusion.summary import module_summary
-from hlo_opt.passes.loops.while_unroll import Rounds
+from hlo_opt.passes.loops.while_unroll import UnrolledLoop
 from tests.loops import COUPLED, loop
 from tests.random_loops import random_loop
 from tests.small_modules import H100
@@ -100,7 +100,7 @@ def test_a_loop_that_others_wait_for_has_no_rounds_to_join() -> None:
     text = SINES.replace("  r1 = ", "  later = f32[] constant(1), control-predecessors={w}\n  r1 = ")
     for module, is_counted in ((hlo_opt.parse(SINES), True), (hlo_opt.parse(text), False)):
         (own,) = (i for i in module.entry.instructions if i.opcode == "while")
-        assert (Rounds.of(own) is not None) is is_counted
+        assert (UnrolledLoop.of(own) is not None) is is_counted
 
 
 def test_side_effects_stay() -> None:

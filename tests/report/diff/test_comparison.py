@@ -11,7 +11,7 @@ from hlo_opt.diag import UsageError
 from hlo_opt.fusion.summary import module_summary
 from hlo_opt.report.diff import comparison
 from hlo_opt.report.diff.comparison import MOST_FUSED, _instead, _refused_otherwise, _touched, diff, has_kernels
-from hlo_opt.report.diff.kernels import Group
+from hlo_opt.report.diff.kernels import KernelGroup
 from scripts.diff_programs import program, retold
 
 TEXT = """HloModule m
@@ -116,7 +116,7 @@ def edge(producer, consumer, *codes, saved=0.0):
 
 def test_an_edge_that_is_refused_on_both_sides_is_told_where_the_cause_or_the_price_is_another_one():
     sites = {n: SimpleNamespace(partner=SimpleNamespace(instruction=SimpleNamespace(name=n.upper()))) for n in "abcdx"}
-    group = Group([SimpleNamespace(name="x")], [SimpleNamespace(name="X")])
+    group = KernelGroup([SimpleNamespace(name="x")], [SimpleNamespace(name="X")])
     old = [
         edge("a", "x", "FUS408"),
         edge("b", "x", "FUS408", saved=1.0),
@@ -147,7 +147,7 @@ def test_what_only_one_has_belongs_to_what_the_other_has_right_before_its_reader
 
 
 def test_a_kernel_that_computes_a_value_again_belongs_to_its_reader():
-    groups = {name: Group([], []) for name in ("again", "reader")}
+    groups = {name: KernelGroup([], []) for name in ("again", "reader")}
     again, reader = (SimpleNamespace(partner=None, users=(), instruction=SimpleNamespace(name=n)) for n in groups)
     reader.inputs = ((again, 0),)
     change = SimpleNamespace(sites=(reader,), details=())

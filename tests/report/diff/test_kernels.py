@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hlo_opt.report.diff.comparison import diff
-from hlo_opt.report.diff.kernels import Group
+from hlo_opt.report.diff.kernels import KernelGroup
 
 WHOLE = """HloModule m
 
@@ -30,7 +30,7 @@ ENTRY e {
 """
 
 
-def only_group(old: str, new: str) -> Group:
+def only_group(old: str, new: str) -> KernelGroup:
     (difference,) = diff(old, new, fuse="never").differences
     (group,) = difference.groups
     assert difference.changes == []

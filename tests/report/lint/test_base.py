@@ -8,7 +8,7 @@ import pytest
 
 from hlo_opt import parse
 from hlo_opt.passes.run import report_on, run
-from hlo_opt.report.lint.base import LEAST_SHARE, MOST_TRIED, Finding, Program, rule_specs
+from hlo_opt.report.lint.base import LEAST_SHARE, MOST_TRIED, Finding, FusedProgram, rule_specs
 from hlo_opt.report.lint.check import lint
 
 
@@ -83,7 +83,7 @@ def test_no_promise_where_the_rounds_of_a_copied_loop_are_not_known() -> None:
 
 
 def test_the_dearest_places_are_tried_and_the_others_counted() -> None:
-    program = Program(report_on(run(parse(rule_specs()["LNT101"].example))))
+    program = FusedProgram(report_on(run(parse(rule_specs()["LNT101"].example))))
     least = LEAST_SHARE * program.summary.est_us
     places = [(least * n, n) for n in range(MOST_TRIED + 4)]
     assert program.worth_trying("LNT101", places) == list(range(MOST_TRIED + 3, 3, -1))

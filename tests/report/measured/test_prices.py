@@ -13,7 +13,7 @@ from hlo_opt.diag import UsageError
 from hlo_opt.passes.run import report_on, run
 from hlo_opt.report.measured.join import Joined
 from hlo_opt.report.measured.prices import MeasuredPrices
-from hlo_opt.report.sentences import Prices, first_page
+from hlo_opt.report.sentences import EdgePrices, first_page
 from tests.report.test_totals import TEXT
 
 PROFILES = Path(__file__).resolve().parents[3] / "testdata" / "profiles"
@@ -38,7 +38,7 @@ def test_at_least_95_of_100_kernels_join(report, form: str) -> None:
 
 def test_prices_are_scaled_by_what_was_measured() -> None:
     report = report_on(run(hlo_opt.parse(TEXT), passes="dce"))
-    estimated = Prices(report)
+    estimated = EdgePrices(report)
     times = {one.instruction: 10 * one.est_us for one in report.before.launched}
     prices = MeasuredPrices(report, Joined(times, [], {}, 1))
     edge = next(d for d in report.refused if d.cost is not None)

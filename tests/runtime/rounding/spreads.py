@@ -7,7 +7,7 @@ import hlo_opt
 from hlo_opt.evaluate import Interpreter
 from hlo_opt.ops.spread import leaves
 from hlo_opt.ops.values import HIGH, LANES, LOW, Spread
-from hlo_opt.runtime.rounding.analysis import Analyst
+from hlo_opt.runtime.rounding.analysis import SpreadInterpreter
 
 REDUCERS = "".join(
     f"{name} {{\n  x = {t}[] parameter(0)\n  y = {t}[] parameter(1)\n  ROOT z = {t}[] {op}(x, y)\n}}\n\n"
@@ -51,7 +51,7 @@ def inside(rng: np.random.Generator, value: Spread) -> np.ndarray:  # type: igno
 
 
 def run(module: hlo_opt.ir.Module, values: list[object], **options: bool) -> list[object]:  # type: ignore[name-defined]
-    return list(leaves(Analyst(np.random.default_rng(0), **options).call(module.entry, values)))
+    return list(leaves(SpreadInterpreter(np.random.default_rng(0), **options).call(module.entry, values)))
 
 
 def within(value: object, array: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]

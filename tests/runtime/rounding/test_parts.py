@@ -13,7 +13,7 @@ from hlo_opt.ir import ELEMENT_TYPES
 from hlo_opt.ops.spread import aside, certain, full, is_spread, limits, ordered, set_aside, settled
 from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE, Spread
 from hlo_opt.runtime.rounding import calibration, control, sums
-from hlo_opt.runtime.rounding.analysis import Analyst
+from hlo_opt.runtime.rounding.analysis import SpreadInterpreter
 from hlo_opt.runtime.rounding.calibration import calibrated
 from hlo_opt.text import parse
 
@@ -403,7 +403,7 @@ def test_a_loop_that_may_end_sooner_or_later(
 ) -> None:
     module = parse(LOOP.replace("LIMIT", str(limit)))
     given = Spread(np.array([value, low, high, low, high, value, value], np.float32))
-    analyst = Analyst(np.random.default_rng(0))
+    analyst = SpreadInterpreter(np.random.default_rng(0))
     count, last = analyst.call(module.entry, [given])
     assert [(t.instruction.opcode, t.elements) for t in analyst.ties() if t.instruction.opcode == "while"] == [
         ("while", 1)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE, Spread
-from hlo_opt.runtime.rounding.analysis import Analyst
+from hlo_opt.runtime.rounding.analysis import SpreadInterpreter
 
 from .spreads import DTYPES, parsed, run
 
@@ -415,7 +415,7 @@ def test_a_sampled_function_is_twice_as_wide_as_what_was_seen(low: float, high: 
 def test_what_counts_as_a_tie(opcode: str, operands: list[object], types: list[str], result: str, ties: int) -> None:
     body = "\n".join(f"  p{n} = {t}[1]{{0}} parameter({n})" for n, t in enumerate(types))
     module = parsed(f"{body}\n  ROOT r = {result}[1]{{0}} {opcode}({', '.join(f'p{n}' for n in range(len(types)))})")
-    analyst = Analyst(np.random.default_rng(0))
+    analyst = SpreadInterpreter(np.random.default_rng(0))
     told: list[tuple[str, int]] = []
     analyst.tie = lambda instruction, elements: told.append((instruction.name, elements))  # type: ignore[method-assign]
     analyst.call(module.entry, [value(o, t) for o, t in zip(operands, types, strict=True)])

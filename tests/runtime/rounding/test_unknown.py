@@ -14,7 +14,7 @@ from hlo_opt.ops.spread import aside
 from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE, Loss, Spread
 from hlo_opt.runtime.differences import Enclosure, compare_output, over_devices, over_draws
 from hlo_opt.runtime.rounding import analysis, verdict
-from hlo_opt.runtime.rounding.analysis import Analysis, Analyst, Tie
+from hlo_opt.runtime.rounding.analysis import Analysis, SpreadInterpreter, TiedOperation
 
 from .spreads import parsed, run
 
@@ -79,7 +79,7 @@ def test_operands_of_libraries_are_nudged() -> None:
 
 
 def test_noise_is_between_a_half_and_one_of_both_signs() -> None:
-    analyst = Analyst(np.random.default_rng(0))
+    analyst = SpreadInterpreter(np.random.default_rng(0))
     for shape in ((1000,), (3, 400), (200_000,)):
         found = analyst.noise(shape)
         size = np.abs(found)
@@ -103,11 +103,11 @@ def test_what_libraries_compute_is_uncertain_of_certain_operands(body: str, unce
 
 
 def test_a_tie_is_told_with_the_most_elements_that_it_had() -> None:
-    analyst = Analyst(np.random.default_rng(0))
+    analyst = SpreadInterpreter(np.random.default_rng(0))
     instruction = parsed("  ROOT a = f32[] parameter(0)").entry.root
     for elements in (3, 7, 5):
         analyst.tie(instruction, elements)
-    assert analyst.ties() == [Tie(instruction, 7)]
+    assert analyst.ties() == [TiedOperation(instruction, 7)]
 
 
 def test_where_digits_are_lost() -> None:
@@ -137,7 +137,7 @@ MODULE = "  a = f64[4]{0} parameter(0)\n  f = f64[4]{0} floor(a)\n  ROOT s = f64
 def test_why_bounds_are_wide() -> None:
     module = parsed(MODULE)
     floor, root = module.entry.root.operands[0], module.entry.root
-    ties = [Tie(root, 1), Tie(floor, 3)]
+    ties = [TiedOperation(root, 1), TiedOperation(floor, 3)]
     lines = [module.span(i).line for i in (floor, root)]  # type: ignore[union-attr]
     plain = Spread(np.zeros((ROWS, 4)))
     lossy = Spread(np.zeros((ROWS, 4)), loss=Loss(root, 123.4))

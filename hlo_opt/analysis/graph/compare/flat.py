@@ -23,7 +23,7 @@ ROOM = 100_000
 
 
 @dataclass(slots=True, eq=False)
-class Site:
+class FlatSite:
     """An operation in a scope.
 
     inputs   the arrays it reads, as (site, result number)
@@ -36,16 +36,16 @@ class Site:
     index: int
     instruction: Instruction
     key: int
-    inputs: tuple[tuple[Site, int], ...]
+    inputs: tuple[tuple[FlatSite, int], ...]
     bodies: tuple[tuple[str, Scope], ...] = ()
     fusion: Instruction | None = None
     callers: tuple[Instruction, ...] = ()
-    users: list[tuple[Site, int, int]] = field(default_factory=list)
+    users: list[tuple[FlatSite, int, int]] = field(default_factory=list)
     roots: list[int] = field(default_factory=list)
     """The numbers of the scope's results that it computes."""
     forward: int = -1
     backward: int = -1
-    partner: Site | None = None
+    partner: FlatSite | None = None
     """The matching site of the other module, once found."""
 
     @property
@@ -62,13 +62,13 @@ class Scope:
     computes."""
 
     computation: Computation
-    sites: list[Site] = field(default_factory=list)
-    results: list[tuple[Site, int]] = field(default_factory=list)
-    owner: Site | None = None
+    sites: list[FlatSite] = field(default_factory=list)
+    results: list[tuple[FlatSite, int]] = field(default_factory=list)
+    owner: FlatSite | None = None
     number: int = -1
 
 
-Value = tuple[Site, int] | list["Value"]
+FlatValue = tuple[FlatSite, int] | list["FlatValue"]
 """An array, as a result of a site; or the elements of a tuple."""
 
 
@@ -117,11 +117,11 @@ class _Frame:
     """The state of expanding one computation."""
 
     computation: Computation
-    arguments: list[Value] | None
+    arguments: list[FlatValue] | None
     fusion: Instruction | None
     callers: tuple[Instruction, ...]
     todo: Iterator[Instruction]
-    values: dict[Instruction, Value] = field(default_factory=dict)
+    values: dict[Instruction, FlatValue] = field(default_factory=dict)
     opened: Instruction | None = None
 
 
@@ -133,7 +133,7 @@ class Flat:
     entry: Scope
     scopes: dict[Computation, Scope]
 
-    def sites(self) -> Iterator[Site]:
+    def sites(self) -> Iterator[FlatSite]:
         """All sites, callees' first."""
         for scope in self.scopes.values():
             yield from scope.sites
@@ -180,7 +180,7 @@ class _Flattening:
             site.roots.append(number)
         self._number(scope)
 
-    def _open(self, scope: Scope) -> Value:
+    def _open(self, scope: Scope) -> FlatValue:
         """Create the sites of a scope, with an explicit stack."""
         computation = scope.computation
         stack = [_Frame(computation, None, None, (), iter(computation.instructions))]
@@ -226,12 +226,12 @@ class _Flattening:
             values[instruction] = self._site(scope, frame, instruction)
         return None
 
-    def _site(self, scope: Scope, frame: _Frame, instruction: Instruction) -> Value:
+    def _site(self, scope: Scope, frame: _Frame, instruction: Instruction) -> FlatValue:
         values = frame.values
         operands = [values[o] for o in instruction.operands]
         if any(isinstance(value, list) for value in operands):
             operands = [leaf for value in operands for leaf in _leaves(value)]
-        inputs: tuple[tuple[Site, int], ...] = tuple(operands)  # type: ignore[arg-type]
+        inputs: tuple[tuple[FlatSite, int], ...] = tuple(operands)  # type: ignore[arg-type]
         bodies = tuple(
             [
                 (f"{name}.{n}" if len(value.computations) > 1 else name, self.scopes[c])
@@ -241,7 +241,7 @@ class _Flattening:
             ]
         )
         key = self.forms.key(instruction)
-        site = Site(scope, len(scope.sites), instruction, key, inputs, bodies, frame.fusion, frame.callers)
+        site = FlatSite(scope, len(scope.sites), instruction, key, inputs, bodies, frame.fusion, frame.callers)
         for _, body in bodies:
             body.owner = body.owner or site
         for place, (source, result) in enumerate(inputs):
@@ -272,11 +272,11 @@ class _Flattening:
         scope.number = number(("scope", *results, "from", *parameters, "acts", *acting))
 
 
-def _leaves(value: Value) -> Iterable[tuple[Site, int]]:
+def _leaves(value: FlatValue) -> Iterable[tuple[FlatSite, int]]:
     if isinstance(value, tuple):
         return (value,)
-    arrays: list[tuple[Site, int]] = []
-    todo: list[Value] = [value]
+    arrays: list[tuple[FlatSite, int]] = []
+    todo: list[FlatValue] = [value]
     while todo:
         part = todo.pop()
         if isinstance(part, tuple):
@@ -286,7 +286,7 @@ def _leaves(value: Value) -> Iterable[tuple[Site, int]]:
     return arrays
 
 
-def _as_elements(site: Site, shape: Shape, numbers: Iterator[int]) -> Value:
+def _as_elements(site: FlatSite, shape: Shape, numbers: Iterator[int]) -> FlatValue:
     if shape.elements is None:
         return (site, next(numbers))
     return [_as_elements(site, element, numbers) for element in shape.elements]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from hlo_opt.analysis.graph.compare.flat import Flat, Forms, Scope, Site, flatten, grows_too_much
+from hlo_opt.analysis.graph.compare.flat import Flat, FlatSite, Forms, Scope, flatten, grows_too_much
 from hlo_opt.analysis.graph.compare.similarity import Similar
 from hlo_opt.ir import Module
 from hlo_opt.ir.walk import CONTROL_FLOW
@@ -32,11 +32,11 @@ class Matched:
     forms: Forms
     scopes: dict[Scope, Scope] = field(default_factory=dict)
     """Old scopes to new scopes."""
-    moved: list[tuple[Site, Site]] = field(default_factory=list)
-    _results: dict[Site, dict[int, int]] = field(default_factory=dict)
+    moved: list[tuple[FlatSite, FlatSite]] = field(default_factory=list)
+    _results: dict[FlatSite, dict[int, int]] = field(default_factory=dict)
     """The partner's result number for each result of a site, if their numbers of results differ."""
 
-    def agree(self, one: tuple[Site, int], other: tuple[Site, int]) -> bool:
+    def agree(self, one: tuple[FlatSite, int], other: tuple[FlatSite, int]) -> bool:
         """Whether an array of the old module is one of the new: of matched sites, or of equal value."""
         (site, result), (twin, place) = one, other
         if site.partner is twin and _count(site) != _count(twin):
@@ -69,12 +69,12 @@ def match(old: Module, new: Module) -> Matched:
     return matched
 
 
-def _count(site: Site) -> int:
+def _count(site: FlatSite) -> int:
     elements = site.instruction.shape.elements
     return 1 if elements is None else len(elements)
 
 
-def _places(site: Site, twin: Site) -> dict[int, int]:
+def _places(site: FlatSite, twin: FlatSite) -> dict[int, int]:
     """The partner's result number for each result of a site, by majority among the matched readers.
 
     An additional carried array of a loop shifts all others.
@@ -87,23 +87,23 @@ def _places(site: Site, twin: Site) -> dict[int, int]:
     return {result: counter.most_common(1)[0][0] for result, counter in votes.items()}
 
 
-def _bodies(one: Site, other: Site) -> Iterable[tuple[Scope, Scope]]:
+def _bodies(one: FlatSite, other: FlatSite) -> Iterable[tuple[Scope, Scope]]:
     """The computations that two sites call, paired by attribute name."""
     named = dict(other.bodies)
     return [(body, named[name]) for name, body in one.bodies if name in named]
 
 
-def _value(site: Site) -> int | None:
+def _value(site: FlatSite) -> int | None:
     """The forward number of a site; None for a parameter, as parameters may be renumbered."""
     return None if site.instruction.parameter_number is not None else site.forward
 
 
-def _left(sites: Iterable[Site]) -> list[Site]:
+def _left(sites: Iterable[FlatSite]) -> list[FlatSite]:
     return [s for s in sites if s.partner is None]
 
 
-def _by(sites: Iterable[Site], key: Callable[[Site], K]) -> dict[K, list[Site]]:
-    groups: dict[K, list[Site]] = defaultdict(list)
+def _by(sites: Iterable[FlatSite], key: Callable[[FlatSite], K]) -> dict[K, list[FlatSite]]:
+    groups: dict[K, list[FlatSite]] = defaultdict(list)
     for site in sites:
         groups[key(site)].append(site)
     return groups
@@ -114,7 +114,7 @@ class _Pairing:
 
     def __init__(self, old: Scope, new: Scope, forms: Forms, similar: Similar) -> None:
         self.old, self.new, self.forms, self.similar = old, new, forms, similar
-        self._fresh: list[Site] = []
+        self._fresh: list[FlatSite] = []
         """Matched sites whose neighbours have not been visited."""
 
     def run(self) -> None:
@@ -139,11 +139,11 @@ class _Pairing:
         self._alike()
         self._exact_in_line()
 
-    def _pair(self, one: Site, other: Site) -> None:
+    def _pair(self, one: FlatSite, other: FlatSite) -> None:
         one.partner, other.partner = other, one
         self._fresh.append(one)
 
-    def _exact(self, key: Callable[[Site], K]) -> None:
+    def _exact(self, key: Callable[[FlatSite], K]) -> None:
         """Match sites with equal keys in order, as far as both sides have one. None is not a key."""
         there = _by(_left(self.new.sites), key)
         for value, mine in _by(_left(self.old.sites), key).items():
@@ -152,7 +152,7 @@ class _Pairing:
             for one, other in zip(mine, there.get(value, ()), strict=False):
                 self._pair(one, other)
 
-    def _unique(self, key: Callable[[Site], K]) -> None:
+    def _unique(self, key: Callable[[FlatSite], K]) -> None:
         """Match sites whose key is unique on both sides."""
         there = _by(_left(self.new.sites), key)
         for value, mine in _by(_left(self.old.sites), key).items():
@@ -160,7 +160,7 @@ class _Pairing:
             if value is not None and len(mine) == len(others) == 1:
                 self._pair(mine[0], others[0])
 
-    def _sources(self, site: Site) -> Hashable:
+    def _sources(self, site: FlatSite) -> Hashable:
         """A site's inputs, as matched sites of the old module."""
         scope = self.old
         known = []
@@ -179,7 +179,7 @@ class _Pairing:
             if len(one.users) <= FAN and len(other.users) <= FAN:
                 self._users(one, other)
 
-    def _inputs(self, one: Site, other: Site) -> None:
+    def _inputs(self, one: FlatSite, other: FlatSite) -> None:
         mine, theirs = ([s for s, _ in site.inputs if s.partner is None] for site in (one, other))
         if not mine or not theirs:
             return
@@ -190,14 +190,14 @@ class _Pairing:
         else:
             self._only(mine, theirs, lambda s: s.key)
 
-    def _users(self, one: Site, other: Site) -> None:
+    def _users(self, one: FlatSite, other: FlatSite) -> None:
         mine, theirs = ([(u, p, r) for u, p, r in site.users if u.partner is None] for site in (one, other))
         if not mine or not theirs:
             return
-        there: dict[tuple[int, int, int], list[Site]] = defaultdict(list)
+        there: dict[tuple[int, int, int], list[FlatSite]] = defaultdict(list)
         for user, place, result in theirs:
             there[user.key, 0 if self.forms.commutes(user.opcode) else place, result].append(user)
-        here: dict[tuple[int, int, int], list[Site]] = defaultdict(list)
+        here: dict[tuple[int, int, int], list[FlatSite]] = defaultdict(list)
         for user, place, result in mine:
             here[user.key, 0 if self.forms.commutes(user.opcode) else place, result].append(user)
         for value, users in here.items():
@@ -205,7 +205,7 @@ class _Pairing:
             if len(set(users)) == len(set(others)) == 1 and users[0].partner is None and others[0].partner is None:
                 self._pair(users[0], others[0])
 
-    def _only(self, mine: list[Site], theirs: list[Site], key: Callable[[Site], K]) -> None:
+    def _only(self, mine: list[FlatSite], theirs: list[FlatSite], key: Callable[[FlatSite], K]) -> None:
         there = _by(dict.fromkeys(theirs), key)
         for value, sites in _by(dict.fromkeys(mine), key).items():
             others = there.get(value, ())
@@ -246,16 +246,16 @@ def _signature(scope: Scope) -> list[tuple[int | None, int]]:
     )
 
 
-def _near(site: Site) -> list[Site]:
+def _near(site: FlatSite) -> list[FlatSite]:
     users = [u for u, _, _ in site.users] if len(site.users) <= FAN else []
     return [*(s for s, _ in site.inputs), *users]
 
 
-def _moved(matched: Matched, similar: Similar) -> list[tuple[Site, Site]]:
+def _moved(matched: Matched, similar: Similar) -> list[tuple[FlatSite, FlatSite]]:
     """Match remaining sites across scopes that do not match: unique on both sides by key, or by key and source line."""
     twins = {new: old for old, new in matched.scopes.items()}
 
-    def left(flat: Flat) -> list[Site]:
+    def left(flat: Flat) -> list[FlatSite]:
         return [s for scope in flat.scopes.values() if is_run(scope) for s in scope.sites if s.partner is None]
 
     pairs = []

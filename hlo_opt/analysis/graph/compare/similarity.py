@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hlo_opt.analysis.graph.compare.flat import Scope, Site
+from hlo_opt.analysis.graph.compare.flat import FlatSite, Scope
 from hlo_opt.analysis.graph.spelling import plain_attributes
 from hlo_opt.ir import Module
 from hlo_opt.text.frames import source_location
@@ -27,7 +27,7 @@ class Similar:
         self._places: dict[int, Origin] = {}
         self._names = {id(c) for c in old.computations}
 
-    def place(self, site: Site) -> Origin:
+    def place(self, site: FlatSite) -> Origin:
         """The op_name and source line of a site; () where the dump has neither."""
         place = self._places.get(id(site))
         if place is None:
@@ -37,7 +37,7 @@ class Similar:
             place = self._places[id(site)] = (name, line) if name or line else ()
         return place
 
-    def best(self, sites: Iterable[Site], scope: Scope, most: int) -> list[tuple[float, Site, Site]]:
+    def best(self, sites: Iterable[FlatSite], scope: Scope, most: int) -> list[tuple[float, FlatSite, FlatSite]]:
         """Similar enough pairs, most similar first, of old sites and candidates in a new scope."""
         pairs = []
         for one in sites:
@@ -48,7 +48,7 @@ class Similar:
         pairs.sort(key=lambda pair: (-pair[0], pair[1].index, pair[2].index))
         return pairs
 
-    def _points(self, one: Site, other: Site) -> float:
+    def _points(self, one: FlatSite, other: FlatSite) -> float:
         a, b = one.instruction, other.instruction
         above, below = _shared(one, other)
         points = 2.5 * above + 2.5 * below
@@ -75,7 +75,7 @@ THROUGH = 0.8
 """The weight of a neighbour reached through an unmatched site, such as an inserted conversion."""
 
 
-def _shared(one: Site, other: Site) -> tuple[float, float]:
+def _shared(one: FlatSite, other: FlatSite) -> tuple[float, float]:
     """The matched share of what two sites read, and of what reads them."""
     mine, theirs = _above(one), _above(other)
     above = _overlap(mine, theirs) if mine or theirs else 0.5  # no evidence against it
@@ -86,15 +86,15 @@ def _shared(one: Site, other: Site) -> tuple[float, float]:
     return above, below
 
 
-def _overlap(mine: dict[Site, float], theirs: dict[Site, float]) -> float:
+def _overlap(mine: dict[FlatSite, float], theirs: dict[FlatSite, float]) -> float:
     there = {s.partner: weight for s, weight in theirs.items()}
     common = sum(min(weight, there[s]) for s, weight in mine.items() if s in there)
     return common / max(len(mine), len(theirs), 1)
 
 
-def _above(site: Site) -> dict[Site, float]:
+def _above(site: FlatSite) -> dict[FlatSite, float]:
     """The operands of a site, looking through unmatched sites with one input."""
-    weights: dict[Site, float] = {}
+    weights: dict[FlatSite, float] = {}
     for source, _ in site.inputs:
         if source.partner is None and len(source.inputs) == 1:
             weights.setdefault(source.inputs[0][0], THROUGH)
@@ -103,9 +103,9 @@ def _above(site: Site) -> dict[Site, float]:
     return weights
 
 
-def _below(site: Site) -> dict[Site, float]:
+def _below(site: FlatSite) -> dict[FlatSite, float]:
     """The users of a site, looking through unmatched sites with one input."""
-    weights: dict[Site, float] = {}
+    weights: dict[FlatSite, float] = {}
     for user, _, _ in site.users:
         if user.partner is None and len(user.inputs) == 1 and user.users:
             for further, _, _ in user.users[:MOST]:
@@ -119,9 +119,9 @@ MOST = 64
 """The most neighbours of one value that are visited."""
 
 
-def _candidates(one: Site, scope: Scope, most: int) -> list[Site]:
+def _candidates(one: FlatSite, scope: Scope, most: int) -> list[FlatSite]:
     """Unmatched sites next to the partners of the site's neighbours, or one step further."""
-    candidates: dict[Site, None] = {}
+    candidates: dict[FlatSite, None] = {}
     for number in one.roots[:most]:
         if number < len(scope.results) and scope.results[number][0].partner is None:
             candidates[scope.results[number][0]] = None
