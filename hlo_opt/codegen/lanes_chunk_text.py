@@ -81,15 +81,13 @@ class ChunkWriter(ThreadText):
         self.wide: set[str] = set(values) - {BLOCK.text}
         """Index variables that differ from lane to lane."""
         self.uniform: set[str] = {BLOCK.text, CHUNK, ROW}
-        self.declared_once: dict[str, Code] = {}
-        """What those that are no indices have, by name."""
+        self.declared_once: dict[str, Code] = {}  # what those that are no indices have, by name
         self.sides: dict[tuple[Condition, ...], Name] = {}
         """Variables that tell whether conditions hold that are the same for all lanes."""
+        self.open_sides: set[Name] = set()  # those that are declared in open braces
         self.size, self.looping = 0, 0  # statements of the whole, and loops around those at hand
-        self.alike: set[str] = set()
-        """Variables that are the same for all lanes, and change."""
-        self.floats: set[str] = set()
-        """Variables that are f32 and the same for all lanes."""
+        self.alike: set[str] = set()  # variables that are the same for all lanes, and change
+        self.floats: set[str] = set()  # variables that are f32 and the same for all lanes
         self.types: dict[str, str] = {}
         self.homes: dict[str, Stretch] = {}
         self.kept: dict[str, str] = {}
@@ -104,8 +102,7 @@ class ChunkWriter(ThreadText):
         self.in_turn = False
         self.apart = False
         """Whether statements run once, and no lane changes what another one reads."""
-        self.changed: set[str] = set()
-        """Arrays that an earlier statement changes."""
+        self.changed: set[str] = set()  # arrays that an earlier statement changes
 
     def lines_of(self, items: Sequence[Statement]) -> list[str]:
         nodes = self.sequence(items)
@@ -124,9 +121,11 @@ class ChunkWriter(ThreadText):
 
     def sequence(self, items: Sequence[Statement]) -> list[Node]:
         nodes: list[Node] = [Stretch()]
+        outside, self.open_sides = self.open_sides, set(self.open_sides)  # braces end what is declared in them
         self.size = self.size or sum(1 for _ in walk(items))
         for item in items:
             self.item(item, nodes)
+        self.open_sides = outside
         return nodes
 
     def same(self, nodes: list[Node], line: str) -> None:
@@ -220,10 +219,11 @@ class ChunkWriter(ThreadText):
     def side_of(self, conditions: tuple[Condition, ...], nodes: list[Node]) -> Name:
         """The variable that tells whether conditions hold, which are the same for all lanes."""
         name = self.sides.setdefault(conditions, Name(f"hlo_holds{len(self.sides)}"))
-        if name.text not in self.uniform:
+        if name not in self.open_sides:
             texts = [(c, self.index_text(c.expression)) for c in conditions]
             holds = " && ".join(f"{c.low} <= {text} && {text} <= {c.high}" for c, text in texts)
             self.same(nodes, f"const bool {name.text} = {holds};")
+            self.open_sides.add(name)
             self.uniform.add(name.text)
         return name
 

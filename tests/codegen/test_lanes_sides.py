@@ -151,3 +151,27 @@ def test_every_second_row(columns: int, monkeypatch: pytest.MonkeyPatch) -> None
     found, text = run_on_host(body, x, monkeypatch=monkeypatch)
     np.testing.assert_array_equal(found, expected)
     assert " = true;" in text
+
+
+@compiled
+def test_a_condition_in_another_one_and_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tells its side is declared inside of the other one's braces, and once more behind them."""
+    body = """ENTRY e {
+  x = f32[20,64] parameter(0)
+  y = f32[20,64] parameter(1)
+  one = f32[] constant(1)
+  two = f32[] constant(2)
+  three = f32[] constant(3)
+  inner = f32[25,64] pad(x, three), padding=0_5x0_0
+  squares = f32[25,64] multiply(inner, inner)
+  outer = f32[26,64] pad(squares, one), padding=0_1x0_0
+  behind = f32[26,64] pad(y, two), padding=0_6x0_0
+  ROOT sum = f32[26,64] add(outer, behind)
+}
+"""
+    x, y = np.random.default_rng(0).standard_normal((2, 20, 64), np.float32)
+    found, text = run_on_host(body, x, y, monkeypatch=monkeypatch)
+    inner = np.pad(x, ((0, 5), (0, 0)), constant_values=3)
+    outer = np.pad(inner * inner, ((0, 1), (0, 0)), constant_values=1)
+    np.testing.assert_allclose(found, outer + np.pad(y, ((0, 6), (0, 0)), constant_values=2), rtol=1e-6)
+    assert text.count("const bool hlo_holds0 = 0 <= ") == 2

@@ -258,6 +258,16 @@ __device__ __forceinline__ unsigned short hlo_store_bf16(float x) {
 #endif
 }
 
+// @hlo_rounded_to_f32
+// a double, or two of a complex number, rounded to float, before it is double again: GCC 12 leaves out both conversions
+// of neighbours that it puts into a vector, and with them the rounding
+template <typename T> __device__ __forceinline__ T hlo_rounded_to_f32(T x) {
+#ifndef __CUDA_ARCH__
+  asm("" : "+m"(x));
+#endif
+  return x;
+}
+
 // @hlo_upper_bf16
 // of a number that is a bf16
 __device__ __forceinline__ unsigned short hlo_upper_bf16(float x) {
