@@ -211,7 +211,8 @@ def _integers(generator: Generator, shape: Shape, wish: Wish, style: Style) -> A
         x = np.sort(x.reshape(-1)).reshape(sizes)
     if wish.near and wish.form is WishForm.ANY and not style.whole:
         x = _put_integers_near(generator, x, wish, least, most)
-    if style.beyond and wish.form in (WishForm.INDEX, WishForm.SORTED):
+    is_index = wish.form in (WishForm.INDEX, WishForm.SORTED) and low >= -_LARGEST_INDEX and high <= _LARGEST_INDEX
+    if style.beyond and is_index:
         x = _put_beyond(generator, x, (low, high), (least, most), style)
     return x
 
@@ -252,6 +253,11 @@ def _put_integers_near(generator: Generator, x: Array, wish: Wish, least: int, m
     if math.isfinite(wish.low) or math.isfinite(wish.high):
         moved = np.clip(moved, max(wish.low, least), min(wish.high, most)).astype(x.dtype)
     return np.asarray(moved)
+
+
+_LARGEST_INDEX = 1 << 60
+"""The largest end of a range that values are put beyond. A larger number is no index, and what is beyond it may be no
+64-bit integer."""
 
 
 def _put_beyond(generator: Generator, x: Array, range_: tuple[int, int], type_: tuple[int, int], style: Style) -> Array:

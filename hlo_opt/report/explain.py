@@ -12,7 +12,6 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import PurePath
 from typing import Any
 
 from hlo_opt.analysis.properties import inside
@@ -255,23 +254,29 @@ _CODE = re.compile(r"FUS[0-9]+")
 def _files(report: ExplainReport) -> set[str]:
     """The names of the program's files that edges begin or end in."""
     sources = {s for d in report.decisions for s in (d.producer_source, d.consumer_source) if s}
-    return {PurePath(s.replace("\\", "/")).name.rpartition(":")[0] for s in sources}
+    return {_slashed(s).rpartition("/")[2].rpartition(":")[0] for s in sources}
+
+
+def _slashed(path: str) -> str:
+    return path.replace("\\", "/")
 
 
 def _on_line(report: ExplainReport, name: str) -> list[int]:
     """The places, among the decisions, of the edges with an end in a file of the program, or on a line of it. Raises
     UsageError when there is none."""
-    is_line = ":" in name
-    sources = [(d.producer_source, d.consumer_source) for d in report.decisions]
-    places = [
-        n
-        for n, ends in enumerate(sources)
-        if any(f"/{s if is_line else s.rpartition(':')[0]}".endswith(f"/{name.removeprefix('/')}") for s in ends)
-    ]
+    file, _, line = (name, "", "") if name.endswith(".py") else name.rpartition(":")
+    asked = f"/{_slashed(file).removeprefix('/')}"
+    places, lines = [], set[str]()
+    for n, d in enumerate(report.decisions):
+        for source in filter(None, (d.producer_source, d.consumer_source)):
+            path, _, number = _slashed(source).rpartition(":")
+            if f"/{path}".endswith(asked):
+                lines.add(number)
+                places += [n] if line in ("", number) else []
     if not places:
-        known = {s for ends in sources for s in ends if s} if is_line else _files(report)
-        what = f"on line {name}" if is_line else f"in {name}"
-        near = did_you_mean(name, sorted(known))
+        what = f"on line {name}" if line else f"in {name}"
+        known = {f"{file}:{number}" for number in lines} or _files(report)
+        near = did_you_mean(name if lines else _slashed(file).rpartition("/")[2], sorted(known))
         raise UsageError(f"no edge begins or ends {what}", hint=near or "--by line lists the lines that have some")
     return places
 

@@ -61,6 +61,15 @@ def test_indices_are_in_range_until_some_are_asked_to_be_beyond() -> None:
     assert drawn("u8", (500,), Wish(0.0, 255.0, form=WishForm.INDEX), Style(1, beyond=0.5)).dtype == np.uint8
 
 
+@pytest.mark.parametrize(
+    ("kind", "low", "high"), [("s64", -(2.0**63), 2.0**63), ("s64", 0.0, 2.0**63), ("u64", 0.0, 2.0**64)]
+)
+@pytest.mark.parametrize("sizes", [(), (100,)])
+def test_a_range_of_all_integers_has_nothing_beyond(kind: str, low: float, high: float, sizes: tuple[int, ...]) -> None:
+    x = drawn(kind, sizes, Wish(low, high, form=WishForm.INDEX), Style(1, beyond=0.5))
+    assert x.size == 1 or np.ptp(x.astype(np.float64)) > 2.0**61
+
+
 def test_a_choice_of_few_takes_every_turn() -> None:
     wish = Wish(0.0, 3.0, form=WishForm.INDEX)
     found = [int(drawn("s32", (), wish, Style(n), seed=5)) for n in range(12)]

@@ -117,6 +117,16 @@ def test_edges_of_a_python_line():
         explain.select(found, ["odel:7"])
 
 
+def test_edges_of_a_file_on_a_drive():
+    text = TEXT.replace("tanh(a)", r'tanh(a), metadata={source_file="C:\\x\\model.py" source_line=7}')
+    found = report_on(run(hlo_opt.parse(text), passes="instruction-fusion"))
+    for name in (r"C:\x\model.py", r"C:\x\model.py:7", "model.py", "x/model.py:7"):
+        assert [(d.producer, d.consumer) for d in explain.select(found, [name])] == [("a", "t")]
+    with pytest.raises(UsageError, match=r"no edge begins or ends on line model\.py:17") as caught:
+        explain.select(found, ["model.py:17"])
+    assert caught.value.hint == "did you mean model.py:7?"
+
+
 def test_a_rule_switched_off_shows_what_it_kept_apart():
     changes = summary.changes(["fus403"], [], report(), report(what_if=["FUS403"]))
     assert [(d.producer, d.consumer) for d in changes.fused] == [("a", "t")]

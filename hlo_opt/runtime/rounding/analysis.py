@@ -57,7 +57,7 @@ from hlo_opt.ops.values import parts as elements
 from hlo_opt.runtime.rounding import control, sums
 from hlo_opt.runtime.rounding.calibration import MOST, calibrated
 from hlo_opt.runtime.rounding.control import indexed, movement
-from hlo_opt.runtime.rounding.elementwise import Face, elementwise
+from hlo_opt.runtime.rounding.elementwise import Analyst, Face, elementwise
 from hlo_opt.runtime.rounding.order import folded, sort
 
 _HELD = 12
@@ -292,7 +292,7 @@ def _topk(instruction: Instruction, evaluate: Face) -> Face:
     """The rule of a `topk`: computed NaN have any sign and payload, and it orders by these."""
     rule = opaque(instruction, evaluate)
 
-    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         results = cast("tuple[Value, ...]", rule(analyst, instruction, values))
         (of_lines,) = values
         lines = np.any(picked(of_lines, VALUE) != picked(of_lines, VALUE), axis=-1, keepdims=True)
