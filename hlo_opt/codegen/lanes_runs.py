@@ -26,7 +26,7 @@ from hlo_opt.ir.index_map import (
     substitute,
     variables_of,
 )
-from hlo_opt.ops.code import Cell, Name, PackedElement
+from hlo_opt.ops.code import Cell, CodePiece, Name, PackedElement
 
 MOST = 8
 """Elements of the longest run."""
@@ -198,7 +198,7 @@ def _masks_neighbours(writer: ChunkWriter, items: Sequence[Statement]) -> bool:
     return False
 
 
-def _skips_lanes(piece: object, writer: ChunkWriter) -> bool:
+def _skips_lanes(piece: CodePiece, writer: ChunkWriter) -> bool:
     """Whether lanes read by it what does not lie side by side."""
     if not isinstance(piece, Cell) or piece.array in writer.scalars:
         return isinstance(piece, PackedElement)
