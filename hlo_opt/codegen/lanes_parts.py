@@ -28,6 +28,8 @@ def parts_of_row(
     row of `row` lanes."""
     known, cuts = dict(values), {0, row}
     everything = list(walk(items))
+    if row < SHORTEST or 2 * len(everything) > MOST_STATEMENTS:
+        return [(0, row)]
     for item in everything:
         if isinstance(item, Let) and item.is_index and item.expression is not None:
             known[item.name.text] = substitute(item.expression, known)
@@ -43,7 +45,7 @@ def parts_of_row(
     ends = sorted(cut for cut in cuts if 0 <= cut <= row)
     parts = list(itertools.pairwise(ends))
     longest = max(high - low for low, high in parts)
-    is_worth = 2 * longest >= row >= SHORTEST and len(parts) <= MOST and len(parts) * len(everything) <= MOST_STATEMENTS
+    is_worth = 2 * longest >= row and len(parts) <= MOST and len(parts) * len(everything) <= MOST_STATEMENTS
     return parts if is_worth else [(0, row)]
 
 

@@ -13,7 +13,7 @@ from hlo_opt.codegen.lanes_nodes import Stretch
 from hlo_opt.codegen.lanes_sides import by_side, predicates_of
 from hlo_opt.codegen.lanes_text import digits_in, has_conditions, variables_in
 from hlo_opt.codegen.lanes_turned import copies
-from hlo_opt.codegen.tree import Block, Let, Neighbours, Statement, codes_of, walk
+from hlo_opt.codegen.tree import Assign, Block, Let, Neighbours, Statement, codes_of, walk
 from hlo_opt.ir.index_map import (
     Condition,
     Expression,
@@ -26,7 +26,7 @@ from hlo_opt.ir.index_map import (
     substitute,
     variables_of,
 )
-from hlo_opt.ops.code import Cell, Name, PackedElement
+from hlo_opt.ops.code import Cell, CodePiece, Name, PackedElement
 
 MOST = 8
 """Elements of the longest run."""
@@ -107,7 +107,7 @@ def run_lines(
     them as they have to mask the first: lanes get 0 in place of what they should have read.
     """
     deep = _depth(items) >= _DEEP
-    befores, by_rows, masked = list[list[str]](), False, 0
+    befores, by_rows, masked, size = list[list[str]](), False, 0, 0
     writers, lasts, by_condition = list[ChunkWriter](), list[Stretch](), dict[tuple[Condition, ...], Name]()
     for number in range(run):
         writer = ChunkWriter(in_runs(values, run, number), lanes // run, constants)
@@ -120,11 +120,14 @@ def run_lines(
         *same, last = nodes
         if not isinstance(last, Stretch) or last.is_closed or not all(isinstance(n, str) for n in same):
             return None
+        size += sum(1 for s in walk(last.items) if isinstance(s, Assign) or (isinstance(s, Let) and not s.is_index))
+        if size > _LINES:  # each is a line at least
+            return None
         by_rows = writer.by_rows
         befores.append([n for n in same if isinstance(n, str)])
         writers.append(writer)
         lasts.append(last)
-        masked += _masks_neighbours(writer, last.items)
+        masked += masked < 2 and _masks_neighbours(writer, last.items)  # two say it
         if masked > 1 and not deep:
             return None
     copied = list[str]()
@@ -182,15 +185,25 @@ def _is_of_run(name: str, writers: Sequence[ChunkWriter]) -> bool:
 def _masks_neighbours(writer: ChunkWriter, items: Sequence[Statement]) -> bool:
     """Whether statements that were written may read memory under a condition that differs from lane to lane, and leave
     elements out between two lanes: what another element of the run reads lies there."""
-    conditions = [s for s in walk(items) if isinstance(s, Block) and s.condition.pieces]
-    sides = set(writer.sides.values())
-    open_ = [c for c in conditions if writer.known(c.condition) is None and c.condition.name not in sides]
-    inside = [s for c in open_ for s in (*c.body, *c.otherwise)]
-    pieces = [p for s in walk(inside) for c in codes_of(s) for p in c.parts()]
-    cells = [p for p in pieces if isinstance(p, Cell) and p.array not in writer.scalars]
-    places = [place_of(cell, writer.full) for cell in cells]
-    strides = [stride(substitute(p, writer.full), lane) for p in places if p is not None for lane in LANES]
-    return None in places or any(s not in (0, 1) for s in strides) or any(isinstance(p, PackedElement) for p in pieces)
+    sides, seen = set(writer.sides.values()), set[int]()
+    for block in walk(items):
+        if not isinstance(block, Block) or not block.condition.pieces or id(block) in seen:
+            continue
+        if writer.known(block.condition) is not None or block.condition.name in sides:
+            continue
+        for s in walk([*block.body, *block.otherwise]):  # conditions in it say nothing new
+            seen.add(id(s))
+            if any(_skips_lanes(p, writer) for c in codes_of(s) for p in c.parts()):
+                return True
+    return False
+
+
+def _skips_lanes(piece: CodePiece, writer: ChunkWriter) -> bool:
+    """Whether lanes read by it what does not lie side by side."""
+    if not isinstance(piece, Cell) or piece.array in writer.scalars:
+        return isinstance(piece, PackedElement)
+    place = place_of(piece, writer.full)
+    return place is None or any(stride(substitute(place, writer.full), lane) not in (0, 1) for lane in LANES)
 
 
 def _copies_anywhere(items: Sequence[Statement]) -> bool:

@@ -41,6 +41,8 @@ MOST_INSIDE = 512
 them."""
 COMPLEX = 8
 """The number of real operations that one on complex numbers counts as."""
+NARROW = 8
+"""The number of f32 operations that one counts as whose result is a narrower float: it takes several to round it."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,7 @@ def rounds_of(loop: Instruction) -> int | None:
     rounds = derived_trip_count(loop)
     if rounds is None or not 0 < rounds <= MOST_ROUNDS:
         return None
-    elementwise = [i for i in body.instructions if i.parameter_number is None and _kind(i) is OpKind.ELEMENTWISE]
-    operations = sum(COMPLEX if _is_complex(i) else 1 for i in elementwise)
-    return rounds if rounds * operations <= MOST_OPERATIONS else None
+    return rounds if rounds * sum(map(_weight, body.instructions)) <= MOST_OPERATIONS else None
 
 
 def _inside(body: Computation) -> list[tuple[Instruction, int]]:
@@ -136,7 +136,11 @@ def _is_plain(i: Instruction) -> bool:
 def _weight(i: Instruction) -> int:
     """The operations of an element."""
     moves = i.parameter_number is not None or _kind(i) in (OpKind.MOVEMENT, OpKind.INDEXING, None)
-    return 0 if moves or i.literal is not None or i.shape.is_tuple else COMPLEX if _is_complex(i) else 1
+    if moves or i.literal is not None or i.shape.is_tuple:
+        return 0
+    if _is_complex(i):
+        return COMPLEX
+    return NARROW if i.shape.is_array and i.shape.type.is_narrow_float else 1
 
 
 def _is_complex(i: Instruction) -> bool:
