@@ -66,13 +66,12 @@ ahead."""
 
 def parts_by_weight(items: Sequence[Statement]) -> list[list[Statement]]:
     """Statements that are done once in parts with as much to do, functions and all: what waits for a function's end
-    could not start otherwise. Parts of chains (rounds of a loop that was unrolled) are as short as those of a round:
-    only other vectors fill the time. One part where there is little to do, or where they have an array of a lane."""
-    done = [0.0]
-    for item in items:
-        called = sum(name in FUNCTIONS for name in functions_in([item]))
-        done.append(done[-1] + _weight(item, SLOW) + FUNCTION * called)
-    is_chain = len(items) <= ABREAST * _longest(items)
+    could not start otherwise. Parts of long chains (rounds of a loop that was unrolled) are as short as those of a
+    round: only other vectors fill the time. One part where there is little to do, or where they have an array of a lane."""
+    done = _weights(items)
+    is_chain = len(items) <= ABREAST * _longest(items) and done[-1] > WEIGHT
+    if not is_chain:
+        done = _weights(items, SLOW)
     count = round(done[-1] / (PART if is_chain else WEIGHT))
     if count < 2 or any(isinstance(s, DeclaredArray) for s in items):
         return [list(items)]
@@ -83,6 +82,15 @@ def parts_by_weight(items: Sequence[Statement]) -> list[list[Statement]]:
         if near:
             ends.append(min(near, key=lambda end: (handed[end], abs(done[end] - middle))))
     return [list(items[first:end]) for first, end in zip(ends, [*ends[1:], len(items)], strict=True)]
+
+
+def _weights(items: Sequence[Statement], of_rounding: float = 1) -> list[float]:
+    """What there is to do before each statement and behind the last one, functions and all."""
+    done = [0.0]
+    for item in items:
+        called = sum(name in FUNCTIONS for name in functions_in([item]))
+        done.append(done[-1] + _weight(item, of_rounding) + FUNCTION * called)
+    return done
 
 
 def _weight(item: Statement, of_rounding: float = 1) -> float:
