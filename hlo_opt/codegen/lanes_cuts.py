@@ -67,7 +67,8 @@ ahead."""
 def parts_by_weight(items: Sequence[Statement]) -> list[list[Statement]]:
     """Statements that are done once in parts with as much to do, functions and all: what waits for a function's end
     could not start otherwise. Parts of long chains (rounds of a loop that was unrolled) are as short as those of a
-    round: only other vectors fill the time. One part where there is little to do, or where they have an array of a lane."""
+    round: only other vectors fill the time. One part where there is little to do, or where they have an array of a
+    lane."""
     done = _weights(items)
     is_chain = len(items) <= ABREAST * _longest(items) and done[-1] > WEIGHT
     if not is_chain:
