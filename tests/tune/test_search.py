@@ -35,9 +35,9 @@ def dump(name: str) -> str:
     return (DUMPS / f"{name}.hlo").read_text(encoding="utf-8")
 
 
-def test_edges_are_found_that_had_better_stay_apart() -> None:
+def test_what_is_found_is_quicker_and_is_replayed() -> None:
     tuned = tune(dump("adamw_mixed"), trials=8)
-    assert len(tuned.setting.forbid) == 1 and tuned.after.us < tuned.before.us
+    assert tuned.after.us < tuned.before.us
     fused, _ = hlo_opt.fuse(dump("adamw_mixed"), **tuned.options)
     assert module_summary(fused, H100).est_us == tuned.after.us
     default, _ = hlo_opt.fuse(dump("adamw_mixed"))
