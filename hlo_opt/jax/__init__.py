@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from hlo_opt.jax.calling import call
     from hlo_opt.jax.hook import fusing, install, uninstall, wait
     from hlo_opt.jax.modules import explain, fuse, lower
-    from hlo_opt.jax.report import HookReport, Line
+    from hlo_opt.jax.report import Line, Report
 
 _HOMES = {
     "calling": ("call",),
     "hook": ("fusing", "install", "uninstall", "wait"),
     "modules": ("explain", "fuse", "lower"),
-    "report": ("Line", "HookReport"),
+    "report": ("Line", "Report"),
 }
 
-__all__ = ["HookReport", "Line", "call", "explain", "fuse", "fusing", "install", "lower", "uninstall", "wait"]
+__all__ = ["Line", "Report", "call", "explain", "fuse", "fusing", "install", "lower", "uninstall", "wait"]
 
 
 def __dir__() -> list[str]:

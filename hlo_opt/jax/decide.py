@@ -47,7 +47,7 @@ from hlo_opt.jax.regions import (
     together,
     work_of,
 )
-from hlo_opt.jax.report import HookReport, line
+from hlo_opt.jax.report import Report, line
 from hlo_opt.jax.wire import ModuleBytes, Replacement
 from hlo_opt.ops.sets import launches, looped
 from hlo_opt.passes import run
@@ -173,7 +173,7 @@ class Decision:
 
     module: str
     wish: HookOptions
-    report: HookReport
+    report: Report
     stop: Callable[[], bool] = lambda: False
     backend: Backend = field(default_factory=lambda: HOST)
     chosen: list[Chosen] = field(default_factory=list)

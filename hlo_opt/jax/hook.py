@@ -24,7 +24,7 @@ from hlo_opt.jax.decide import HOST, Backend, Decision, HookOptions, changed, re
 from hlo_opt.jax.handler import handler, has_cpu
 from hlo_opt.jax.measure import NAME as TIMED
 from hlo_opt.jax.measure import wanted
-from hlo_opt.jax.report import HookReport, Line, line
+from hlo_opt.jax.report import Line, Report, line
 from hlo_opt.jax.wire import ModuleBytes
 from hlo_opt.passes import preset_names
 
@@ -64,7 +64,7 @@ class Hook:
 
     wish: HookOptions
     waits: bool
-    report: HookReport
+    report: Report
     on_host: bool = True
     on_gpu: bool = False
     is_on: bool = True
@@ -128,7 +128,7 @@ def replaced(module: str, c: records.Chosen) -> Line:
 
 
 def decided(
-    message: bytes, name: str, key: str, wish: HookOptions, report: HookReport, backend: Backend = HOST
+    message: bytes, name: str, key: str, wish: HookOptions, report: Report, backend: Backend = HOST
 ) -> tuple[records.Chosen, ...]:
     """Decides about a module, and stores the decision in the cache. Stops early when the process ends."""
     backend.handler()
@@ -254,7 +254,7 @@ def _new_hook(
         cuda()
     on_gpu = backend == "cuda" or (backend == "auto" and has_cuda())
     on_host = backend == "host" or (backend == "auto" and has_cpu())
-    return Hook(HookOptions(preset, min_saving_us), wait, HookReport(report), on_host, on_gpu)
+    return Hook(HookOptions(preset, min_saving_us), wait, Report(report), on_host, on_gpu)
 
 
 def _set_persistent_key(key: Callable[[], str]) -> None:
@@ -268,7 +268,7 @@ def _set_persistent_key(key: Callable[[], str]) -> None:
         cache_key.custom_hook = key
 
 
-def _has(build: Callable[[], object], report: HookReport) -> bool:
+def _has(build: Callable[[], object], report: Report) -> bool:
     """Whether there is a handler. A machine without a C++ compiler is an error; a handler that does not build (the
     disk is full, say) is a line of the report, and XLA compiles everything itself."""
     try:
@@ -317,7 +317,7 @@ def install(
     backend: str = "auto",
     report: Callable[[Line], None] | None = None,
     wait: bool = False,
-) -> HookReport:
+) -> Report:
     """Makes `jax.jit` use our kernels where they are proved equal and are faster. Functions that were compiled before
     are compiled again.
 
@@ -363,7 +363,7 @@ def fusing(
     backend: str = "auto",
     report: Callable[[Line], None] | None = None,
     wait: bool = False,
-) -> Iterator[HookReport]:
+) -> Iterator[Report]:
     """A context manager: as `install`, for calls inside the context. Functions are compiled again for these calls;
     afterwards their earlier executables are used."""
     global _turns

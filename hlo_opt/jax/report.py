@@ -53,7 +53,7 @@ def line(code: str, module: str, region: str = "", *, bytes_written: int = 0, **
     return Line(code, module, region, CODES[code].format(**numbers), bytes_written)
 
 
-class HookReport:
+class Report:
     """The lines of the hook so far, in order. `on_line` is called with each new line.
 
     added_ms      milliseconds that the hook added to compilations, in all threads
