@@ -100,13 +100,13 @@ class ChunkWriter(ThreadText):
         self.reads: dict[str, Cell] = {}  # values that lanes have read from memory that nobody writes
         self.copied: dict[Cell, str] = {}  # where lanes read copies of elements
         self.in_turn = False
-        self.apart = False
-        """Whether statements run once, and no lane changes what another one reads."""
+        self.apart = False  # whether statements run once, and no lane changes what another one reads
         self.changed: set[str] = set()  # arrays that an earlier statement changes
 
     def lines_of(self, items: Sequence[Statement]) -> list[str]:
         nodes = self.sequence(items)
-        self.in_turn = goes_in_turn([s for n in nodes if isinstance(n, Stretch) for s in n.items], self.full, LANES)
+        once = [s for n in nodes if isinstance(n, Stretch) for s in n.items]
+        self.in_turn = not any(isinstance(n, Around) for n in nodes) and goes_in_turn(once, self.full, LANES)
         if self.lanes >= _LONG and not self.in_turn:
             self.homes.update(cut(nodes, lambda item: row_read(item, self.full, LANE, self.constants)))
         self.spill(nodes)

@@ -121,8 +121,9 @@ def _are_rows(place: Expression, round_: str, lane_names: Collection[str], lanes
 
 
 def goes_in_turn(items: Sequence[Statement], values: Mapping[str, Expression], lane_names: Collection[str]) -> bool:
-    """Whether lanes go better one after another: they mention many elements that lie far apart from lane to lane, and
-    call no functions. A vector is put together of each, in code of which compilers make little in long time."""
+    """Whether lanes go better one after another, in statements that are all they do: these mention many elements that
+    lie far apart from lane to lane, and call no functions. A vector is put together of each, in code of which compilers
+    make little in long time. (Before and behind a loop it pays: the rounds are worth vectors.)"""
     every = list(walk(items))
     if any(True for s in every for c in codes_of(s) for _ in c.functions()):
         return False

@@ -75,3 +75,56 @@ def test_recursive_sums(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     found, text = run_on_host(sums(size), x, monkeypatch=monkeypatch)
     np.testing.assert_array_equal(found, np.cumsum(x, 1))
     assert ("hlo::in_turn" in text) == (size > 8)
+
+
+ROUNDS = """\
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+
+less {
+  s = (s32[], f32[256,48]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(300)
+  ROOT r = pred[] compare(i, n), direction=LT
+}
+
+step {
+  s = (s32[], f32[256,48]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  t = f32[256,48] get-tuple-element(s), index=1
+  zero = f32[] constant(0)
+  whole = f32[256] reduce(t, zero), dimensions={1}, to_apply=sum
+  part = f32[] constant(0.0208333333)
+  parts = f32[256] broadcast(part), dimensions={}
+  mean = f32[256] multiply(whole, parts)
+  means = f32[256,48] broadcast(mean), dimensions={0}
+  half = f32[] constant(0.5)
+  halves = f32[256,48] broadcast(half), dimensions={}
+  left = f32[256,48] subtract(means, t)
+  moved = f32[256,48] multiply(left, halves)
+  u = f32[256,48] add(t, moved)
+  ROOT r = (s32[], f32[256,48]) tuple(j, u)
+}
+
+ENTRY e {
+  t = f32[256,48] parameter(0)
+  i = s32[] constant(0)
+  s = (s32[], f32[256,48]) tuple(i, t)
+  w = (s32[], f32[256,48]) while(s), condition=less, body=step
+  ROOT r = f32[256,48] get-tuple-element(w), index=1
+}
+"""
+
+
+@pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+def test_rounds_of_a_loop_keep_their_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lanes read before a loop lies far apart, and is a small part of what there is to do."""
+    x = np.random.default_rng(0).standard_normal((256, 48), np.float32)
+    found, text = run_on_host(ROUNDS, x, monkeypatch=monkeypatch)
+    np.testing.assert_allclose(found, np.broadcast_to(x.mean(1, keepdims=True), x.shape), rtol=1e-4, atol=1e-5)
+    assert "hlo::in_turn();" not in text
