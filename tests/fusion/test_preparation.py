@@ -227,3 +227,28 @@ def test_what_shared_a_computation_is_fused(preset: str):
     inputs = [np.float32(1.5), np.linspace(0.5, 1, 8, dtype=np.float32), np.linspace(-1, 1, 8, dtype=np.float32)]
     for found, wanted in zip(hlo_opt.evaluate(fused, inputs), hlo_opt.evaluate(module, inputs), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_copies_of_what_has_odd_layouts_are_no_news():
+    text = """HloModule m
+
+body {
+  x = f32[5,7] parameter(0)
+  y = f32[5,7] sine(x)
+  z = f32[5,7] cosine(x)
+  ROOT t = (f32[5,7]{0,1}, f32[5,7]) tuple(y, z)
+}
+
+ENTRY e {
+  x = f32[5,7] parameter(0)
+  a = (f32[5,7], f32[5,7]) fusion(x), kind=kLoop, calls=body
+  y = f32[5,7] get-tuple-element(a), index=0
+  b = (f32[5,7], f32[5,7]) fusion(y), kind=kLoop, calls=body
+  ROOT r = ((f32[5,7], f32[5,7]), (f32[5,7], f32[5,7])) tuple(a, b)
+}
+"""
+    module = hlo_opt.parse(text)
+    fused, _ = hlo_opt.fuse(module)
+    x = np.linspace(0, 1, 35, dtype=np.float32).reshape(5, 7)
+    for found, wanted in zip(hlo_opt.evaluate(fused, [x]), hlo_opt.evaluate(module, [x]), strict=True):
+        np.testing.assert_array_equal(found, wanted)
