@@ -412,7 +412,9 @@ __forceinline__ float pow_of_halves(float x, int halves) {
 #pragma GCC unroll 8
   for (int k = 2; k <= (halves < 0 ? -halves : halves); k += 2) made *= w;
   made = is_whole ? made : made + 0.0;  // never -0
-  return (float)(halves < 0 ? 1.0 / made : made);
+  made = halves < 0 ? 1.0 / made : made;
+  const float near = (float)made;
+  return made == made ? near : near + 0.0f;  // keeps the rounding, as hlo_rounded does
 }
 __forceinline__ float pow_f32(float x, float y) {
   if (__builtin_constant_p(y) && y + y == (float)(int)(y + y) && y >= -4.0f && y <= 4.0f)

@@ -7,6 +7,8 @@ texts that people write need not be.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hlo_opt.analysis.graph.inlining import GROWTH_LIMIT, inline, is_plain_fusion
 from hlo_opt.diag import VerifyError
 from hlo_opt.fusion.proof import mismatched
@@ -19,7 +21,7 @@ def prepare(module: Module) -> bool:
 
     - Fusions that take an operand in another layout than their computation's parameter has are inlined.
     - Names become unique in the whole module; the entry keeps its own.
-    - A computation that several launched fusions call is copied, so that each has its own.
+    - The computation of a launched fusion that anything else calls is copied, so that each has its own.
 
     Raises VerifyError when the copies would be more than `GROWTH_LIMIT` instructions.
     """
@@ -44,25 +46,29 @@ def _separate_names(module: Module) -> None:
 
 
 def separate_bodies(module: Module) -> bool:
-    """Copy computations that several launched fusions call; returns whether there were any. Raises VerifyError when the
-    copies would be more than `GROWTH_LIMIT` instructions."""
-    seen: set[Computation] = set()
+    """Copy computations of launched fusions that others call too; returns whether there were any. Others are launched
+    fusions, those within another fusion, and what else calls a computation. Raises VerifyError when the copies would be
+    more than `GROWTH_LIMIT` instructions."""
+    launched = [
+        instruction
+        for computation in executed_computations(module)
+        for instruction in computation.instructions
+        if instruction.opcode == "fusion"
+    ]
+    calls = Counter(body for computation in module.computations for body in computation.called)
     copies = 0
-    for computation in list(executed_computations(module)):
-        for instruction in computation.instructions:
-            if instruction.opcode != "fusion":
-                continue
-            body = instruction.called_by("calls")
-            if body not in seen:
-                seen.add(body)
-                continue
-            copies += len(body.instructions)
-            if copies > GROWTH_LIMIT:
-                raise VerifyError(
-                    f"fusions share computations that are more than {GROWTH_LIMIT} instructions when each has its own",
-                    span=module.span(instruction),
-                )
-            edit.set_attribute(instruction, "calls", Called(_copy(module, body)))
+    for instruction in launched:
+        body = instruction.called_by("calls")
+        if calls[body] == 1:
+            continue
+        calls[body] -= 1
+        copies += len(body.instructions)
+        if copies > GROWTH_LIMIT:
+            raise VerifyError(
+                f"fusions share computations that are more than {GROWTH_LIMIT} instructions when each has its own",
+                span=module.span(instruction),
+            )
+        edit.set_attribute(instruction, "calls", Called(_copy(module, body)))
     if copies:
         edit.sort_computations(module)
     return bool(copies)

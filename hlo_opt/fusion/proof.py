@@ -36,21 +36,25 @@ def prove_same_graph(before: Module, after: Module) -> None:
     matching = agree(table, left, right)
     if matching.pairs is None:
         raise ProofError(_why_not(table, left, right, matching))
-    others = set(_odd(after))
-    for name, what in sorted(others.difference(_odd(before)) if others else ()):
+    others = list(_odd(after))
+    known = {shapes for shapes, _, _ in _odd(before)} if others else set()
+    for name, what in sorted((name, what) for shapes, name, what in others if shapes not in known):
         raise ProofError(f"{name} takes or gives other shapes or layouts than {what}")
 
 
-def _odd(module: Module) -> Iterator[tuple[str, str]]:
-    """Names of instructions whose shapes or layouts do not match those of the computations they call or of the tuples
-    they build, take elements of, or pass on; each with the name of what it does not match."""
+def _odd(module: Module) -> Iterator[tuple[str, str, str]]:
+    """Instructions whose shapes or layouts do not match those of the computations they call or of the tuples they
+    build, take elements of, or pass on. Each as the shapes, which copies of it have too, its name, and the name of what
+    it does not match."""
     for instruction, body in mismatched(module):
-        yield instruction.name, f"its computation {body.name}"
+        shapes = [*(o.shape for o in instruction.operands), instruction.shape]
+        theirs = [*(p.shape for p in body.parameters), body.root.shape]
+        yield f"{instruction.opcode} {shapes} {theirs}", instruction.name, f"its computation {body.name}"
     for computation in module.computations:
         for instruction in computation.instructions:
             expected, actual = _fitting(instruction)
             if len(expected) != len(actual) or not all(map(Shape.same_bytes, expected, actual)):
-                yield instruction.name, "what it is made of"
+                yield f"{instruction.opcode} {expected} {actual}", instruction.name, "what it is made of"
 
 
 def _fitting(instruction: Instruction) -> tuple[list[Shape], list[Shape]]:

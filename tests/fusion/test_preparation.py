@@ -2,6 +2,7 @@
 
 import importlib
 
+import numpy as np
 import pytest
 
 import hlo_opt
@@ -176,3 +177,78 @@ def test_a_call_that_reads_another_layout_stays():
     )
     fused, _ = hlo_opt.fuse(hlo_opt.parse(text))
     assert [i.opcode for i in fused.entry.instructions] == ["parameter", "call"]
+
+
+SHARED = """\
+HloModule m
+
+inner {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] multiply(a, b)
+}
+
+twice {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  c = f32[] fusion(a, b), kind=kLoop, calls=inner
+  n = f32[] negate(c)
+  ROOT t = (f32[], f32[]) tuple(n, a)
+}
+
+ENTRY e {
+  x = f32[] parameter(0)
+  y = f32[8] parameter(1)
+  z = f32[8] parameter(2)
+  m = (f32[], f32[]) fusion(x, x), kind=kLoop, calls=twice
+  n = f32[] get-tuple-element(m), index=0
+  f = f32[] fusion(x, n), kind=kLoop, calls=inner
+  product = f32[] reduce(y, f), dimensions={0}, to_apply=inner
+  g = f32[] fusion(product, n), kind=kLoop, calls=inner
+  h = f32[] exponential(g)
+  products = f32[8] map(y, z), dimensions={0}, to_apply=inner
+  ROOT r = (f32[], f32[], f32[8]) tuple(f, h, products)
+}
+"""
+
+
+def test_a_fusion_shares_with_nothing_that_calls():
+    module = hlo_opt.parse(SHARED)
+    prepare(module)
+    bodies = [i.called_by("calls") for i in module.entry.instructions if i.opcode == "fusion"]
+    callers = [c for computation in module.computations for c in computation.called]
+    assert [callers.count(b) for b in bodies] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("preset", ["default", "xla-2026", "xla-2023"])
+def test_what_shared_a_computation_is_fused(preset: str):
+    module = hlo_opt.parse(SHARED)
+    fused, _ = hlo_opt.fuse(module, preset)
+    inputs = [np.float32(1.5), np.linspace(0.5, 1, 8, dtype=np.float32), np.linspace(-1, 1, 8, dtype=np.float32)]
+    for found, wanted in zip(hlo_opt.evaluate(fused, inputs), hlo_opt.evaluate(module, inputs), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_copies_of_what_has_odd_layouts_are_no_news():
+    text = """HloModule m
+
+body {
+  x = f32[5,7] parameter(0)
+  y = f32[5,7] sine(x)
+  z = f32[5,7] cosine(x)
+  ROOT t = (f32[5,7]{0,1}, f32[5,7]) tuple(y, z)
+}
+
+ENTRY e {
+  x = f32[5,7] parameter(0)
+  a = (f32[5,7], f32[5,7]) fusion(x), kind=kLoop, calls=body
+  y = f32[5,7] get-tuple-element(a), index=0
+  b = (f32[5,7], f32[5,7]) fusion(y), kind=kLoop, calls=body
+  ROOT r = ((f32[5,7], f32[5,7]), (f32[5,7], f32[5,7])) tuple(a, b)
+}
+"""
+    module = hlo_opt.parse(text)
+    fused, _ = hlo_opt.fuse(module)
+    x = np.linspace(0, 1, 35, dtype=np.float32).reshape(5, 7)
+    for found, wanted in zip(hlo_opt.evaluate(fused, [x]), hlo_opt.evaluate(module, [x]), strict=True):
+        np.testing.assert_array_equal(found, wanted)

@@ -16,7 +16,8 @@ template <typename T> struct HLO_WHOLE(2 * sizeof(T)) hlo_complex {
   hlo_complex() = default;
   __device__ __forceinline__ hlo_complex(T real, T imaginary = 0) : re(real), im(imaginary) {}
   template <typename U>
-  __device__ __forceinline__ explicit hlo_complex(const hlo_complex<U>& other) : re((T)other.re), im((T)other.im) {}
+  __device__ __forceinline__ explicit hlo_complex(const hlo_complex<U>& other)
+      : re(hlo_rounded<T>(other.re)), im(hlo_rounded<T>(other.im)) {}
 #ifndef __CUDA_ARCH__
   // part by part: of loops that copy a struct as a whole compilers of CPUs make no vectors
   __device__ __forceinline__ hlo_complex(const hlo_complex& other) : re(other.re), im(other.im) {}
@@ -76,7 +77,7 @@ __device__ __forceinline__ double hlo_signed(double magnitude, double sign) { re
 // NaN where a part is; no square overflows
 __device__ __forceinline__ float hlo_modulus(hlo_complex<float> z) {
   const double x = z.re, y = z.im;
-  return (float)sqrt(x * x + y * y);
+  return hlo_rounded<float>(sqrt(x * x + y * y));
 }
 __device__ __forceinline__ double hlo_modulus(hlo_complex<double> z) {
   return z.re != z.re || z.im != z.im ? z.re + z.im : hypot(z.re, z.im);

@@ -30,6 +30,19 @@ template <typename To, typename From> __device__ __forceinline__ To hlo_bit_cast
   return to;
 }
 
+// @hlo_rounded
+// a float as another type. GCC 12 takes a vector of doubles that become floats and then doubles again for the doubles
+// they were, and leaves out the rounding. It does not see through a choice, of which it makes vectors too; what is
+// chosen for a NaN is the same.
+template <typename T, typename F> __device__ __forceinline__ T hlo_rounded(F x) {
+  const T near = (T)x;
+#ifdef __CUDA_ARCH__
+  return near;
+#else
+  return sizeof(T) >= sizeof(F) || x == x ? near : near + (T)0;
+#endif
+}
+
 // @hlo_divide
 // x / 0 is all ones; the least integer divided by -1 is itself
 template <typename T> __device__ __forceinline__ T hlo_divide(T a, T b) {
@@ -256,16 +269,6 @@ __device__ __forceinline__ unsigned short hlo_store_bf16(float x) {
   if (x != x) return (unsigned short)((bits >> 16) | 0x40u);
   return (unsigned short)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 #endif
-}
-
-// @hlo_rounded_to_f32
-// a double, or two of a complex number, rounded to float, before it is double again: GCC 12 leaves out both conversions
-// of neighbours that it puts into a vector, and with them the rounding
-template <typename T> __device__ __forceinline__ T hlo_rounded_to_f32(T x) {
-#ifndef __CUDA_ARCH__
-  asm("" : "+m"(x));
-#endif
-  return x;
 }
 
 // @hlo_upper_bf16

@@ -28,7 +28,7 @@ from hlo_opt.ops.faces import lazy
 from hlo_opt.ops.lowering import Elementwise, Index, KernelBuilder, compute_type, is_rounded
 from hlo_opt.ops.numeric import Call, narrow
 from hlo_opt.ops.omitted import as_operand
-from hlo_opt.ops.spec import Arity, Calling, Evaluator, OpKind, ShapeError, declare, find
+from hlo_opt.ops.spec import Arity, Calling, Evaluator, OpKind, ShapeError, declare
 
 if TYPE_CHECKING:
     from hlo_opt.ir import ElementType
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 FORMATS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}
 """Exponent and mantissa bits of types that reduce-precision rounds in place. Others are rounded in the type XLA widens
 them to."""
-
-_WIDER = {"f32": "f64", "c64": "c128"}
-"""The types that are twice as wide."""
 
 
 def convert(call: Call, value: Array) -> Array:
@@ -192,8 +189,8 @@ def _infer_convert(instruction: Instruction) -> Shape:
 
 def _convert_texts(instruction: Instruction) -> Mapping[str, str]:
     source = instruction.operands[0].shape.type
-    if _WIDER.get(source.name) == instruction.shape.type.name and _is_narrowed(instruction.operands[0]):
-        return every("({T})hlo_rounded_to_f32({0})", "float", "complex")
+    if (source.name, instruction.shape.type.name) == ("f64", "f32"):
+        return {"float": "hlo_rounded<{T}>({0})"}
     if source.is_complex:
         return {"complex": "({T}){0}"}
     if source.kind == "pred":  # GCC compiles a cast of a bool through byte vectors
@@ -201,22 +198,6 @@ def _convert_texts(instruction: Instruction) -> Mapping[str, str]:
         return {"pred": "{0}", "complex": "({T}){0}", **every(chosen, "float", *INTEGERS)}
     whole = "hlo_float_to_integer<{W}>({0})" if source.is_float else "({T}){0}"
     return {"pred": "{0} != 0", **every("({T}){0}", "float", "complex"), **every(whole, *INTEGERS)}
-
-
-def _is_narrowed(value: Instruction) -> bool:
-    """Whether f32, or parts of c64, are rounded f64 that were only moved since, some of them at least."""
-    todo, seen = [value], set[Instruction]()
-    while todo:
-        i = todo.pop()
-        if i in seen or not i.shape.is_array or i.shape.type.name not in _WIDER:
-            continue
-        seen.add(i)
-        spec = find(i.opcode)
-        if i.opcode == "convert" and i.operands[0].shape.type.name in _WIDER.values():
-            return True
-        if i.opcode in ("complex", "imag", "real") or (spec is not None and spec.kind is OpKind.MOVEMENT):
-            todo += i.operands
-    return False
 
 
 elementwise(
