@@ -159,7 +159,7 @@ class FusionState:
         """The instructions that others wait for without reading them, each with the first that does."""
         predecessors = self._waited_for.get(computation)
         if predecessors is None:
-            predecessors = {p: i for i in reversed(computation.instructions) for p in i.control_predecessors}
+            predecessors = {p: i for i in reversed(list(computation.instructions)) for p in i.control_predecessors}
             self._waited_for[computation] = predecessors
         return predecessors
 
