@@ -170,8 +170,8 @@ def changes(matched: Matched) -> tuple[list[Change], Counts]:
 
 
 def _line(module: Module, site: FlatSite) -> str:
-    """The Python line of an operation: its own, that of a call that it stands in, or of the loop or branch. Of a constant
-    or what is made of constants, where it has none, that of what reads it: JAX writes constants without."""
+    """The Python line of an operation: its own, that of a call that it stands in, or of the loop or branch. Of a
+    constant or what is made of constants, where it has none, that of what reads it: JAX writes constants without."""
     line = _own_line(module, site)
     while not line and site.users and site.instruction.parameter_number is None:
         if any(s.instruction.literal is None for s, _ in site.inputs):
