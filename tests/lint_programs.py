@@ -130,6 +130,14 @@ def sorted_rows(x: jax.Array) -> jax.Array:
     return jnp.sort(x, axis=1)
 
 
+def turned_over(state: jax.Array) -> jax.Array:
+    return state[::-1] + state
+
+
+def doubled(state: jax.Array) -> jax.Array:
+    return state[::-1].sum() + state
+
+
 def tiny(x: jax.Array) -> jax.Array:
     return jnp.tanh(x)
 
@@ -199,6 +207,10 @@ PROGRAMS: dict[str, tuple[Program, Program]] = {
         (written, (f32(1024, 1024), f32(1, 1024), s32()), {"donate_argnums": (0,)}),
     ),
     "LNT109": ((noise_in_loop, (KEY, f32(512, 512)), {}), (powers, (f32(512, 512),), {})),
+    "LNT112": (
+        (turned_over, (f32(1024, 1024),), {"donate_argnums": (0,)}),
+        (doubled, (f32(1024, 1024),), {"donate_argnums": (0,)}),
+    ),
     "LNT111": ((tiny, (f32(64),), {}), (tiny, (f32(4096, 4096),), {})),
 }
 """For each rule the program that it speaks of, and the twin that it does not: function, arguments, options of

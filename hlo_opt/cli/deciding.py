@@ -317,6 +317,8 @@ def explain_command(
         page = explain.as_page if verbose else first_page
         most = None if everything or instruction else explain.EDGES_SHOWN
         show(page(report, shown, compared, most=most, prices=prices))
+        if instruction and not shown:
+            show(explain.without_edges(report, instruction))
     else:
         prices = prices or EdgePrices(report)
         if form == "github":

@@ -61,6 +61,16 @@ QUESTIONS = (
         "advise advice suggest suggestion suggestions improve fix rewrite doctor",
     ),
     _question(
+        "why does this loop launch so many kernels?",
+        "hlo-opt lint FILE --select LNT105",
+        "loop loops launch launches scan while iteration iterations",
+    ),
+    _question(
+        "which line makes this transpose or copy?",
+        "hlo-opt lint FILE --select LNT102",
+        "transpose transposes copy copies layout layouts",
+    ),
+    _question(
         "what is the smallest module that shows it?",
         "hlo-opt reduce FILE --keep CHECK",
         "smallest minimize minimise minimal shrink reproducer repro",

@@ -99,11 +99,14 @@ def side_effects(edge: Edge) -> Reason | None:
 def control_dependencies(edge: Edge) -> Reason | None:
     waited_for = edge.state.waited_for(edge.producer.computation)
     for instruction in (edge.producer, edge.consumer):
-        if instruction.control_predecessors or instruction in waited_for:
-            return Reason.of("FUS103", instruction=instruction.name)
         inside = edge.state.waits_inside(instruction) if instruction.opcode == "fusion" else None
-        if inside is not None:
-            return Reason.of("FUS103", instruction=inside.name)
+        for waiting in (instruction, inside):
+            if waiting is not None and waiting.control_predecessors:
+                order = f"starts only after `{waiting.control_predecessors[0].name}`"
+                return Reason.of("FUS103", instruction=waiting.name, order=order)
+        if instruction in waited_for:
+            order = f"must end before `{waited_for[instruction].name}` starts"
+            return Reason.of("FUS103", instruction=instruction.name, order=order)
     return None
 
 

@@ -59,7 +59,7 @@ class FusionState:
         self._lowering_by_signature: dict[Hashable, Reason | None] = {}
         self.prices = Prices(self)
         """As we launch kernels; those of `..._by_xla` are of XLA's model, by which the presets `xla-*` decide."""
-        self._waited_for: dict[Computation, frozenset[Instruction]] = {}
+        self._waited_for: dict[Computation, dict[Instruction, Instruction]] = {}
 
     def of_copy(self, copy: Module, copies: Mapping[Instruction, Instruction]) -> FusionState:
         """The caches of a copy of the module, with what is known of the kernels' structure."""
@@ -155,11 +155,11 @@ class FusionState:
             self._lowering_by_signature[key] = lowering_reason(instruction)
         return self._lowering_by_signature[key]
 
-    def waited_for(self, computation: Computation) -> frozenset[Instruction]:
-        """The instructions that others wait for without reading them."""
+    def waited_for(self, computation: Computation) -> Mapping[Instruction, Instruction]:
+        """The instructions that others wait for without reading them, each with the first that does."""
         predecessors = self._waited_for.get(computation)
         if predecessors is None:
-            predecessors = frozenset(p for i in computation.instructions for p in i.control_predecessors)
+            predecessors = {p: i for i in reversed(list(computation.instructions)) for p in i.control_predecessors}
             self._waited_for[computation] = predecessors
         return predecessors
 

@@ -24,6 +24,7 @@ from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.sets import joins_arrays
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report import summary
+from hlo_opt.report.holding import members_of_kernels
 from hlo_opt.report.page import LEAST, Page, Word, count, counted, microseconds, most_first, size
 from hlo_opt.report.sentences import SOURCE_HINT, EdgePrices, advice, sentence
 from hlo_opt.report.summary import decided_again_json, label, prices_json, summary_json, summary_page
@@ -245,6 +246,22 @@ def select(report: ExplainReport, names: Sequence[str], hint: str = ASKED_FOR) -
         else:
             wanted.update(ends)
     return [d for n, d in enumerate(report.decisions) if n in shown or (wanted and not wanted.isdisjoint(names_of(d)))]
+
+
+def without_edges(report: ExplainReport, names: Sequence[str]) -> Page:
+    """What to say of names that exist, but have no edge: the kernel that holds the instruction, if one does."""
+    origins, kernels = report.outcome.context.origins, dict[str, str]()
+    for kernel, member in members_of_kernels(report.outcome.module):
+        kernels.setdefault(origins.get(member, member.name), kernel.name)
+    page = Page()
+    for name in (name.lstrip("%") for name in names):
+        if name in kernels:
+            page.add(f"`{name}` is in kernel `{kernels[name]}`, and no edge of it is between kernels")
+        elif name.upper() in declared():
+            page.add(f"no edge is refused under {name.upper()}")
+        else:
+            page.add(f"`{name}` is in no kernel of the result: it was simplified away, or launches nothing")
+    return page
 
 
 _LINE = re.compile(r"\.py(?::[0-9]+)?$")

@@ -14,7 +14,8 @@ from hlo_opt.diag.errors import printable
 from hlo_opt.fusion.decision import FusionDecision
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report import summary
-from hlo_opt.report.page import LEAST, Page, Word, count, counted, microseconds, most_first
+from hlo_opt.report.donations import not_honoured
+from hlo_opt.report.page import LEAST, Page, Word, count, counted, microseconds, most_first, size
 from hlo_opt.text.frames import has_source_lines
 
 COLUMNS = 100
@@ -159,6 +160,9 @@ def figures_page(report: ExplainReport) -> Page:
     edges = f"  {counted(len(report.fused), 'edge')} fused, {count(len(report.refused))} refused"
     lines = (edges + _reasons(counts, named) for named in range(min(CODES_NAMED, len(counts)), 0, -1))
     page.add(next((line for line in lines if len(line) <= COLUMNS), edges))
+    if left := not_honoured(report):
+        given = f"{counted(len(left), 'donated input')} ({size(sum(one.bytes for one in left))})"
+        page.add(f"  {given} {'holds' if len(left) == 1 else 'hold'} no result: hlo-opt memory says why")
     if not has_source_lines(report.outcome.original):
         page.add("  no Python lines here: ", Word(SOURCE_HINT, "bold"))
     return page

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from hlo_opt.cutting.alone import Alone
-from hlo_opt.cutting.bisect import CHECK, NO, Bisection, FirstChange, NoChange, Rewrites, StepDifference
+from hlo_opt.cutting.bisect import CHECK, NO, Bisection, FirstChange, NoChange, Rewrites, Series, StepDifference
 from hlo_opt.report.page import Page, Word, counted
 
 LINES_SHOWN = 24
@@ -55,9 +55,12 @@ def turn_page(bisection: Bisection, turn: FirstChange, difference: StepDifferenc
 def stays_lines(bisection: Bisection, stays: NoChange, shown: Sequence[Alone] | None) -> list[str]:
     """Lines that say that nothing changes, and which instructions of the first module show it alone, if asked."""
     series, title = bisection.series, bisection.watch.title
-    end = "" if series.last is None else f" to {series.name(series.last)}"
-    lines = [f"nothing changes: {title}: {answer_words(title, stays.answer)} from {series.name(0)}{end}"]
+    lines = [f"nothing changes: {title}: {answer_words(title, stays.answer)} {_everywhere(series)}"]
     if stays.answer == NO:
+        if series.is_ours and title == CHECK:
+            lines.append(
+                "  so fusing is not the cause; hlo-opt bisect FOLDER asks XLA's own passes (hlo-opt help dump)"
+            )
         return lines
     lines.append(f"  it holds before the first {'rewrite' if series.is_ours else 'change'}, so none is the cause")
     if shown is None:
@@ -69,6 +72,16 @@ def stays_lines(bisection: Bisection, stays: NoChange, shown: Sequence[Alone] | 
     if len(shown) > ALONE_SHOWN:
         lines.append(f"  and {counted(len(shown) - ALONE_SHOWN, 'more instruction')}")
     return lines
+
+
+def _everywhere(series: Series) -> str:
+    """Where all modules of a series give one answer, in words: both ends were asked."""
+    if not series.is_ours:
+        return f"in {series.name(0)}" if not series.last else f"in {series.name(0)} and in {series.name(series.last)}"
+    if series.last is None:
+        return "before fusing"
+    rewrites = counted(series.last, "rewrite")
+    return f"before fusing and after its {rewrites}" if series.last else "before fusing, which rewrites nothing here"
 
 
 def stays_json(bisection: Bisection, stays: NoChange, shown: Sequence[Alone] | None) -> dict[str, object]:

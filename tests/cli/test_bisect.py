@@ -79,7 +79,7 @@ def test_a_folder_of_protobufs(tmp_path, capfd):
 def test_nothing_turns_is_exit_status_1(file, capfd):
     assert run(["bisect", file, "--watch", "kernels > 1000"]) == 1
     done = capfd.readouterr()
-    assert done.out == "" and "nothing changes: kernels > 1000: no from step 0 to step" in done.err
+    assert done.out == "" and "nothing changes: kernels > 1000: no before fusing and after its " in done.err
 
 
 @pytest.mark.parametrize("arguments", [["--watch", "x"], ["--run", "true"], ["--preset", "no"]])

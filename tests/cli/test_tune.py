@@ -11,11 +11,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hlo_opt.cli.group import run
+from hlo_opt.tune import search
+from hlo_opt.tune.evaluation import evaluate
 
 DUMPS = Path(__file__).resolve().parent.parent.parent / "testdata" / "dumps"
 TEXT = """HloModule m
@@ -47,6 +50,21 @@ def test_the_file_is_replayed(file, capfd) -> None:
     assert run(["fuse", name, "--config", "t.toml", "-o", "o.hlo", "--stats", "s.json"]) == 0
     after = json.loads(Path("s.json").read_text())["after"]
     assert after["est_us"] == told["after"]["est_us"] and after["kernels"] == told["after"]["kernels"]
+
+
+def test_an_edge_kept_apart_is_replayed(file, monkeypatch) -> None:
+    """No model prices an edge better apart, so the price here asks 50 us for one that is not forbidden."""
+
+    def dear_together(task, setting):
+        figures = evaluate(task, setting)
+        return replace(figures, us=figures.us + (0 if ("a", "b") in setting.forbid else 50))
+
+    monkeypatch.setattr(search, "evaluate", dear_together)
+    assert run(["tune", file, "--trials", "40", "--save", "t.toml", *ONE]) == 0
+    assert 'forbid = [\n    "a:b",\n]' in Path("t.toml").read_text()
+    for options, kernels in ([], 1), (["--config", "t.toml"], 2):
+        assert run(["fuse", file, *options, "-o", "o.hlo", "--stats", "s.json"]) == 0
+        assert json.loads(Path("s.json").read_text())["after"]["kernels"] == kernels
 
 
 def test_options_go_to_stdout(file, capfd) -> None:

@@ -556,3 +556,29 @@ def test_fuse_takes_the_rules_that_explain_takes(file, capfd):
         assert run(["fuse", file, *options, *rule]) == 0
         texts.append(capfd.readouterr().out)
     assert len(set(texts)) == 3  # forced, the kernel writes what others read; decided again, they compute it
+
+
+APART = """HloModule m
+
+ENTRY e {
+  p = f32[64]{0} parameter(0)
+  back = f32[64]{0} reverse(p), dimensions={0}
+  front = f32[64]{0} reverse(back), dimensions={0}
+  ROOT x = f32[64]{0} sine(front)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("front", "`front` is in no kernel of the result: it was simplified away, or launches nothing"),
+        ("x", "`x` is in kernel `x`, and no edge of it is between kernels"),
+        ("fus105", "no edge is refused under FUS105"),
+    ],
+)
+def test_what_has_no_edge_is_told(name, says, tmp_path, capsys):
+    (tmp_path / "m.hlo").write_text(APART)
+    for options in ([], ["-v"]):
+        assert run(["explain", str(tmp_path / "m.hlo"), name, *options]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == says

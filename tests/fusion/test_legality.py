@@ -54,17 +54,17 @@ TABLE: dict[str, tuple[Check, tuple[str, ...], Reason | None]] = {
     "the consumer waits": (
         legality.control_dependencies,
         (A, f"c = {ARRAY} abs(p)", f"{B}, control-predecessors={{c}}"),
-        no("FUS103", instruction="b"),
+        no("FUS103", instruction="b", order="starts only after `c`"),
     ),
     "the producer waits": (
         legality.control_dependencies,
         (f"c = {ARRAY} abs(p)", f"{A}, control-predecessors={{c}}", B),
-        no("FUS103", instruction="a"),
+        no("FUS103", instruction="a", order="starts only after `c`"),
     ),
     "the producer is waited for": (
         legality.control_dependencies,
         (A, B, f"c = {ARRAY} abs(p), control-predecessors={{a}}"),
-        no("FUS103", instruction="a"),
+        no("FUS103", instruction="a", order="must end before `c` starts"),
     ),
     "others wait": (
         legality.control_dependencies,
@@ -74,7 +74,7 @@ TABLE: dict[str, tuple[Check, tuple[str, ...], Reason | None]] = {
     "a member waits": (
         legality.control_dependencies,
         (A, f"b = {ARRAY} fusion(a), kind=kLoop, calls=waiting"),
-        no("FUS103", instruction="w3"),
+        no("FUS103", instruction="w3", order="starts only after `n3`"),
     ),
     "no member waits": (
         legality.control_dependencies, (A, f"b = {ARRAY} fusion(a), kind=kLoop, calls=product"), None,
@@ -285,7 +285,7 @@ def says(code: str) -> Check:
     numbers = {
         "FUS101": {"producer": "a", "computation": "e"},
         "FUS102": {"instruction": "a", "opcode": "rng"},
-        "FUS103": {"instruction": "a"},
+        "FUS103": {"instruction": "a", "order": "starts only after `b`"},
         "FUS104": {"instruction": "a"},
         "FUS105": {"producer": "a", "outputs": 2},
         "FUS306": {"values": 2, "limit": 1},

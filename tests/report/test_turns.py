@@ -3,6 +3,8 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
 from hlo_opt.cutting.alone import Alone
 from hlo_opt.cutting.bisect import NO, Files, FirstChange, NoChange, StepDifference
 from hlo_opt.report.turns import ALONE_SHOWN, COLUMNS, LINES_SHOWN, stays_json, stays_lines, turn_json, turn_page
@@ -39,7 +41,7 @@ def test_what_every_module_shows_is_no_step_s_fault():
     shown = [Alone(f"x{n}", "sine", "model.py:3" * (n == 0), "differs") for n in range(ALONE_SHOWN + 2)]
     lines = stays_lines(ours, NoChange("differs"), shown)
     assert lines[:3] == [
-        "nothing changes: check: other results from step 0 to step 4",
+        "nothing changes: check: other results before fusing and after its 4 rewrites",
         "  it holds before the first rewrite, so none is the cause",
         "  x0 (sine) alone: differs  model.py:3",
     ]
@@ -48,6 +50,25 @@ def test_what_every_module_shows_is_no_step_s_fault():
         stays_lines(ours, NoChange("differs"), [])[-1]
         == "  no instruction of it shows it alone: it takes several of them"
     )
-    assert len(stays_lines(ours, NoChange(NO), None)) == 1 and len(stays_lines(ours, NoChange("x"), None)) == 2
+    assert len(stays_lines(ours, NoChange(NO), None)) == 2 and len(stays_lines(ours, NoChange("x"), None)) == 2
     found = stays_json(ours, NoChange("differs"), shown)
     assert found["step"] is None and found["answer"] == "differs" and len(found["alone"]) == len(shown)
+
+
+@pytest.mark.parametrize(
+    ("last", "where"),
+    [(4, "before fusing and after its 4 rewrites"), (0, "before fusing, which rewrites nothing here")],
+)
+def test_where_nothing_changes_fusing_is_not_the_cause(last, where):
+    ours = SimpleNamespace(series=SimpleNamespace(last=last, is_ours=True), watch=BISECTION.watch)
+    same, not_fusing = stays_lines(ours, NoChange(NO), None)
+    assert same == f"nothing changes: check: the same results {where}"
+    assert not_fusing.startswith("  so fusing is not the cause; hlo-opt bisect FOLDER")
+    kernels = SimpleNamespace(series=ours.series, watch=SimpleNamespace(title="kernels > 3"))
+    assert stays_lines(kernels, NoChange(NO), None) == [f"nothing changes: kernels > 3: no {where}"]
+
+
+def test_both_ends_of_dumps_are_named():
+    assert stays_lines(BISECTION, NoChange(NO), None) == [
+        "nothing changes: check: the same results in 0.hlo and in 8.hlo"
+    ]

@@ -14,7 +14,7 @@ import hlo_opt
 from hlo_opt.diag import UsageError
 from hlo_opt.fusion.summary import ModuleSummary, module_summary
 from hlo_opt.tune import search
-from hlo_opt.tune.evaluation import Evaluated, ResultEdges, Task
+from hlo_opt.tune.evaluation import Evaluated, ResultEdges, Task, evaluate
 from hlo_opt.tune.search import Tuned, tune
 from hlo_opt.tune.setting import Setting
 from tests.small_modules import H100
@@ -27,6 +27,15 @@ ENTRY e {
   p = f32[64]{0} parameter(0)
   a = f32[64]{0} negate(p)
   ROOT b = f32[64]{0} tanh(a)
+}
+"""
+THREE = """HloModule m
+
+ENTRY e {
+  p = f32[64]{0} parameter(0)
+  a = f32[64]{0} negate(p)
+  b = f32[64]{0} tanh(a)
+  ROOT c = f32[64]{0} exponential(b)
 }
 """
 
@@ -42,6 +51,23 @@ def test_what_is_found_is_quicker_and_is_replayed() -> None:
     assert module_summary(fused, H100).est_us == tuned.after.us
     default, _ = hlo_opt.fuse(dump("adamw_mixed"))
     assert module_summary(default, H100).est_us == tuned.before.us
+
+
+def test_a_forbidden_edge_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No model prices an edge better apart, so the price here asks 50 us for one that is not forbidden."""
+
+    def dear_together(task: Task, setting: Setting) -> Evaluated | str:
+        figures = evaluate(task, setting)
+        together = 0 if ("a", "b") in setting.forbid else 50
+        return figures if isinstance(figures, str) else replace(figures, us=figures.us + together)
+
+    monkeypatch.setattr(search, "evaluate", dear_together)
+    tuned = tune(THREE, trials=40)
+    assert tuned.setting.forbid == (("a", "b"),) and tuned.after.us < tuned.before.us - 40
+    fused, decisions = hlo_opt.fuse(THREE, **tuned.options)
+    assert {d.edge: d.fused for d in decisions} == {("a", "b"): False, ("b", "c"): True}
+    assert module_summary(fused, H100).est_us == tuned.after.us
+    assert module_summary(hlo_opt.fuse(THREE)[0], H100).kernels == 1
 
 
 class Priced:

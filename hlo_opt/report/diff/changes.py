@@ -170,15 +170,22 @@ def changes(matched: Matched) -> tuple[list[Change], Counts]:
 
 
 def _line(module: Module, site: FlatSite) -> str:
-    """The Python line of an operation; of a constant or what is made of constants, where it has none, that of what
-    reads it: JAX writes constants without."""
-    line = source_location(module, site.instruction)
+    """The Python line of an operation: its own, that of a call that it stands in, or of the loop or branch. Of a
+    constant or what is made of constants, where it has none, that of what reads it: JAX writes constants without."""
+    line = _own_line(module, site)
     while not line and site.users and site.instruction.parameter_number is None:
         if any(s.instruction.literal is None for s, _ in site.inputs):
             break
         site = site.users[0][0]
-        line = source_location(module, site.instruction)
+        line = _own_line(module, site)
     return line
+
+
+def _own_line(module: Module, site: FlatSite) -> str:
+    places = (site.instruction, *reversed(site.callers))
+    line = next((line for place in places if (line := source_location(module, place))), "")
+    owner = site.scope.owner
+    return line if line or owner is None or site.instruction.literal is not None else _own_line(module, owner)
 
 
 def _starts(flat: Flat) -> tuple[dict[Scope, int], int]:

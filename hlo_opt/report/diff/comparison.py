@@ -317,6 +317,8 @@ def _differences(
         cause = _loop_change(group, comparison) or _loop_of(group, loops, is_one_graph)
         if cause is not None:
             joining.join(cause, group)
+    for cause, group in _next_to(comparison, changed, joining, kernels, is_one_graph):
+        joining.join(cause, group)
     causes = {joining.root(c) for c in comparison}
     if len(causes) == 1 and not is_one_graph:  # all else is alike, and fusing has no other reason to end otherwise
         for group in changed:
@@ -331,6 +333,39 @@ def _differences(
         difference.groups.sort(key=lambda g: -abs(g.us))
         difference.changes.sort(key=_beginning(difference.changes, homes))
     return list(differences.values())
+
+
+def _next_to(
+    comparison: list[Change],
+    changed: list[KernelGroup],
+    joining: _Joining,
+    kernels: Mapping[object, KernelGroup],
+    is_one_graph: bool,
+) -> list[tuple[Change, KernelGroup]]:
+    """The kernels that hold no change and belong to none, each with the first change that reads what they give, or
+    gives what they read."""
+    explained = {joining.root(change) for change in comparison}
+    left = {group for group in changed if joining.root(group) not in explained}
+    causes: dict[KernelGroup, Change] = {}
+    for change in comparison if left else ():
+        for site in change.sites:
+            near = (*(u for u, _, _ in site.users[:NEIGHBOURS]), *(i for i, _ in site.inputs))
+            for group in _holding(near, kernels, is_one_graph):
+                if group in left:
+                    causes.setdefault(group, change)
+    return [(cause, group) for group, cause in causes.items()]
+
+
+def _holding(
+    sites: Iterable[FlatSite], kernels: Mapping[object, KernelGroup], is_one_graph: bool
+) -> dict[KernelGroup, None]:
+    """The groups of kernels that hold these operations."""
+    return {
+        kernels[key]: None
+        for site in sites
+        for key in ((site, site.instruction) if is_one_graph else (site.instruction.name,))
+        if key in kernels
+    }
 
 
 def _beginning(changes: Sequence[Change], homes: Mapping[FlatSite, Change]) -> Callable[[Change], tuple[bool, ...]]:
@@ -482,13 +517,7 @@ def _touched(change: Change, kernels: Mapping[object, KernelGroup], is_one_graph
     again = [i for i in inputs if i.partner is None]
     changed = [*change.sites, *again, *(readers if any(d.what in FORMS for d in change.details) else ())]
     for sites in (changed, [*readers, *inputs]):
-        touched = {
-            kernels[key]: None
-            for site in sites
-            for key in ((site, site.instruction) if is_one_graph else (site.instruction.name,))
-            if key in kernels
-        }
-        if touched:
+        if touched := _holding(sites, kernels, is_one_graph):
             return touched
     return ()
 

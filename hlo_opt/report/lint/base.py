@@ -13,10 +13,10 @@ from hlo_opt.analysis.graph.loops import TripCounts
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.diag import HloOptError
 from hlo_opt.diag.reason import ReasonSpec, read_page
-from hlo_opt.fusion.preparation import prepare
-from hlo_opt.fusion.summary import ModuleSummary, module_summary
+from hlo_opt.fusion.summary import ModuleSummary
 from hlo_opt.ir import Instruction, Module, edit
-from hlo_opt.passes import ExplainReport, run
+from hlo_opt.passes import ExplainReport
+from hlo_opt.report.again import prepared, run_again, summary_of
 from hlo_opt.report.view.graph import run_by
 from hlo_opt.report.view.kernels import DrawnKernel, launched
 from hlo_opt.runtime.driver.emission import source_lines
@@ -121,10 +121,7 @@ class FusedProgram:
 
     @cached_property
     def _prepared(self) -> Module:
-        """The module as it was read, with the names by which passes know its instructions."""
-        module = edit.clone_module(self.original)
-        prepare(module)
-        return module
+        return prepared(self.report)
 
     def copy_with(self, instruction: Instruction) -> tuple[Module, Instruction] | None:
         """A copy of the module before fusion, and in it an instruction of the result, to change; None where passes made
@@ -164,17 +161,8 @@ class FusedProgram:
         return self._us(self._prepared)
 
     def _us(self, module: Module) -> float:
-        """The estimate of a module after the passes of the report, without what the user forced, forbade or stopped:
-        that is said of the instructions and steps of one module."""
-        again = run(
-            module,
-            passes=self.report.outcome.pipeline,
-            target=self.target,
-            simplify="never",
-            own_passes=True,
-            trip_counts=self._trip_counts,
-        )
-        return module_summary(again.module, self.target, trip_counts=self._trip_counts).est_us
+        """The estimate of a module after the passes of the report."""
+        return summary_of(run_again(self.report, module)).est_us
 
     def copying(self, moved: float) -> float:
         """Microseconds that a plain copy takes for `moved` bytes."""

@@ -23,6 +23,7 @@ RULES: Mapping[str, LintRule] = {
     "LNT108": running.missed_donations,
     "LNT109": values.random_in_loops,
     "LNT111": running.too_small,
+    "LNT112": running.lost_donations,
 }
 """The rules about one module, by code."""
 

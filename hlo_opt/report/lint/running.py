@@ -15,6 +15,7 @@ from hlo_opt.ops.sets import calls_outside, launches, looped
 from hlo_opt.passes.loops.while_unroll import MOST_OPERATIONS, UnrolledLoop
 from hlo_opt.plans.choose import is_left_to_library
 from hlo_opt.report.donating import donation_of
+from hlo_opt.report.donations import Donation, KeptApart, kept_apart, lost_by_fusing, made_by, not_honoured
 from hlo_opt.report.lint.base import Finding, FusedProgram
 from hlo_opt.report.page import count, counted, microseconds, size
 from hlo_opt.report.view.kernels import DrawnKernel
@@ -165,6 +166,35 @@ def missed_donations(program: FusedProgram) -> Iterator[Finding]:
             bytes=one.bytes,
             rewrite=rewrite,
         )
+
+
+def lost_donations(program: FusedProgram) -> Iterator[Finding]:
+    """An input that is given away, but whose memory no result uses. Where fusing is why, edges around the result are
+    kept apart, one at a time, in a copy of the module."""
+    left = not_honoured(program.report)
+    lost = lost_by_fusing(program.report, left)
+    kept = kept_apart(program.report, lost)
+    for one in left:
+        numbers = {
+            "name": one.parameter.name,
+            "number": str(one.parameter.parameter_number),
+            "size": size(one.bytes),
+            "result": str(one.result),
+            "why": one.why,
+            "change": _change_of(one, one in lost, kept.get(one.leaf)),
+        }
+        maker = made_by(program.fused.entry.root, one.result)
+        lines = [source_location(program.fused, i) for i in (maker, one.parameter) if i is not None]
+        source = next(filter(None, lines), "")
+        yield Finding("LNT112", numbers, source, one.parameter.name, bytes=one.bytes)
+
+
+def _change_of(one: Donation, is_lost: bool, kept: KeptApart | None) -> str:
+    if kept is not None:
+        return str(kept)
+    if is_lost:
+        return "only where memory is short: fusing is why, and no edge that was tried apart brings it back"
+    return "make each element of the result from the same element of the input, or do not donate it"
 
 
 def _copied(schedule: Schedule) -> list[_Missed]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 from hlo_opt.ir import Module
 from hlo_opt.passes import ExplainReport
+from hlo_opt.report.donations import Donation, KeptApart, donations, kept_apart, lost_by_fusing, not_honoured
 from hlo_opt.report.memory.advice import Advice, advice
-from hlo_opt.report.memory.donations import Donation, donations
 from hlo_opt.report.memory.timeline import Holder, Moment, moment_of
 from hlo_opt.report.page import Page, Word, count, counted, size
 from hlo_opt.runtime.driver.emission import source_lines
@@ -25,13 +25,15 @@ DONATIONS_SHOWN = 4
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """The peaks before and after fusing, advice that would lower the one after, and the donated inputs."""
+    """The peaks before and after fusing, advice that would lower the one after, the donated inputs, and the edges that,
+    kept apart, would let results use those that fusing lost, by the numbers of the arrays."""
 
     report: ExplainReport
     before: Moment
     after: Moment
     advice: Sequence[Advice]
     donations: Sequence[Donation] = ()
+    kept: Mapping[int, KeptApart] = field(default_factory=dict)
 
 
 def memory_report(report: ExplainReport) -> MemoryReport:
@@ -39,7 +41,8 @@ def memory_report(report: ExplainReport) -> MemoryReport:
     outcome = report.outcome
     fused = build_schedule(outcome.module, outcome.target)
     before, after = moment_of(build_schedule(outcome.original, outcome.target)), moment_of(fused)
-    return MemoryReport(report, before, after, advice(report, after), donations(outcome.module, fused))
+    kept = kept_apart(report, lost_by_fusing(report, not_honoured(report)))
+    return MemoryReport(report, before, after, advice(report, after), donations(outcome.module, fused), kept)
 
 
 def as_page(report: MemoryReport, most: int | None = HOLDERS_SHOWN) -> Page:
@@ -66,13 +69,13 @@ def as_page(report: MemoryReport, most: int | None = HOLDERS_SHOWN) -> Page:
         if one.why:
             page.add(f"    now: {one.why}")
     if report.donations:
-        page.extend(_donations_page(report.donations, None if most is None else DONATIONS_SHOWN))
+        page.extend(_donations_page(report, None if most is None else DONATIONS_SHOWN))
     return page
 
 
-def _donations_page(inputs: Sequence[Donation], most: int | None) -> Page:
+def _donations_page(report: MemoryReport, most: int | None) -> Page:
     """The donated inputs, with the results in their memory; those without a result come first."""
-    page = Page()
+    page, inputs = Page(), report.donations
     honoured = sum(one.is_honoured for one in inputs)
     page.add(Word("donated", "bold"), f": {counted(len(inputs), 'input')}, {count(honoured)} honoured by our kernels")
     shown = sorted(inputs, key=lambda one: (one.is_honoured, -one.bytes))[:most]
@@ -80,6 +83,8 @@ def _donations_page(inputs: Sequence[Donation], most: int | None) -> Page:
     for one in shown:
         becomes = f"holds result {one.result}" if one.is_honoured else f"does not hold result {one.result}: {one.why}"
         rows.append([size(one.bytes), f"`{one.parameter.name}` {becomes}"])
+        if one.leaf in report.kept:
+            rows.append(["", f"  {report.kept[one.leaf]}"])
     page.table(rows, right=frozenset({0}), indent=2)
     if len(inputs) > len(shown):
         page.add(f"  and {count(len(inputs) - len(shown))} more (--all)")
@@ -122,10 +127,15 @@ def as_json(report: MemoryReport) -> dict[str, object]:
                 "bytes": one.bytes,
                 "honoured": one.is_honoured,
                 "why": one.why,
+                "forbid": _edge_json(report.kept.get(one.leaf)),
             }
             for one in report.donations
         ],
     }
+
+
+def _edge_json(kept: KeptApart | None) -> dict[str, object] | None:
+    return None if kept is None else {"edge": ":".join(kept.edge), "us": round(kept.us, 3)}
 
 
 def _moment_json(module: Module, moment: Moment) -> dict[str, object]:

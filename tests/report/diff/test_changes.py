@@ -112,6 +112,38 @@ def test_lines_are_those_of_each_dump():
     assert (counts.changed, counts.added, counts.lost, counts.moved) == (1, 0, 0, 0)
 
 
+CALLED = """HloModule m
+
+inner {
+  x = f32[64]{0} parameter(0)
+  ROOT t = f32[64]{0} tanh(x), metadata={op_name="tanh"}
+}
+
+ENTRY e {
+  p = f32[64]{0} parameter(0)
+  n = f32[64]{0} negate(p), metadata={source_file="model.py" source_line=3}
+  ROOT c = f32[64]{0} call(n), to_apply=inner, metadata={source_file="model.py" source_line=4}
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [('metadata={op_name="tanh"}', "model.py:4"), ('metadata={source_file="lib.py" source_line=9}', "lib.py:9")],
+)
+def test_an_operation_without_a_line_has_that_of_the_call(line: str, wanted: str) -> None:
+    text = CALLED.replace('metadata={op_name="tanh"}', line)
+    (change,), _ = changes(match(hlo_opt.parse(text), hlo_opt.parse(text.replace(" tanh(", " sine("))))
+    assert (change.old_source, change.new_source) == (wanted, wanted)
+
+
+def test_an_operation_without_a_line_has_that_of_the_loop() -> None:
+    text = LOOP.replace(" body=round", ' body=round, metadata={source_file="model.py" source_line=5}')
+    assert text != LOOP
+    (change,), _ = changes(match(hlo_opt.parse(text), hlo_opt.parse(text.replace("tanh", "sine"))))
+    assert change.new_source == "model.py:5"
+
+
 def test_a_parameter_before_others_is_told_alone():
     new = TEXT.replace("p = f32[64,8]{1,0} parameter(0)\n  q = f32[64,8]{1,0} parameter(1)",
         "n = f32[3]{0} parameter(0)\n  p = f32[64,8]{1,0} parameter(1)\n  q = f32[64,8]{1,0} parameter(2)")  # fmt: skip

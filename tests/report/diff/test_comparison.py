@@ -172,3 +172,36 @@ def test_in_large_modules_few_edges_are_looked_at(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(comparison, "MOST_IN_LARGE", most)
         found = diff(fused, apart)
         assert sum(len(g.seams) for d in found.differences for g in d.groups) == seams
+
+
+FUSED = """HloModule m
+
+both {
+  p0 = f32[512,256]{1,0} parameter(0)
+  a = f32[512,256]{1,0} tanh(p0)
+  ROOT b = f32[512,256]{1,0} negate(a)
+}
+
+ENTRY e {
+  p = f32[512,256]{1,0} parameter(0)
+  f = f32[512,256]{1,0} fusion(p), kind=kLoop, calls=both
+  ROOT s = f32[512,256]{1,0} sine(f)
+}
+"""
+SPLIT = """HloModule m
+
+ENTRY e {
+  p = f32[512,256]{1,0} parameter(0)
+  a = f32[512,256]{1,0} tanh(p)
+  b = f32[512,256]{1,0} negate(a)
+  ROOT s = f32[512,256]{1,0} power(b, p)
+}
+"""
+
+
+def test_kernels_that_nothing_explains_go_with_the_change_next_to_them() -> None:
+    """The kernel is another one because of what reads it now: the reader is told first."""
+    (only,) = diff(FUSED, SPLIT).differences
+    assert [c.name for c in only.changes] == ["s"] and sorted(g.kind for g in only.groups) == ["changed", "split"]
+    (alone,) = diff(FUSED, SPLIT.replace("power(b, p)", "sine(b)")).differences
+    assert alone.changes == [] and [g.kind for g in alone.groups] == ["split"]
