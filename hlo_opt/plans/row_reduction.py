@@ -90,8 +90,9 @@ def may_be_reordered(reduce: Instruction) -> bool:
     A reducer in a narrow float type rounds after every step: a running sum stops growing where a tree's does not. Such
     a fold keeps its order, in a loop, unless it never rounds.
     """
-    exact = monoid(reduce.called_by("to_apply")) in ("maximum", "minimum")
-    return exact or is_wide(reduce) or not any(leaf.type.is_narrow_float for leaf in reduce.shape.leaves())
+    return (
+        _is_extremum(reduce) or is_wide(reduce) or not any(leaf.type.is_narrow_float for leaf in reduce.shape.leaves())
+    )
 
 
 @dataclass(frozen=True)
@@ -304,12 +305,12 @@ def is_for_one_lane(region: Region, folded: Folded, target: DeviceTarget) -> boo
     elements = above([o for r in folded.levels[0] for o in r.operands])
     if any(spec_of(i).is_expensive(i) for i in elements if i.operands):
         return False  # GCC 12 makes no vectors of functions in a loop of each lane
-    return folded.space.reduced <= ALONE // 2 or not any(_is_extremum(r) for r in folded.levels[0])
+    floats = [r for r in folded.levels[0] if any(leaf.type.is_float for leaf in r.shape.leaves())]
+    return folded.space.reduced <= ALONE // 2 or not any(_is_extremum(r) for r in floats)
 
 
 def _is_extremum(reduce: Instruction) -> bool:
-    kind = monoid(reduce.called_by("to_apply"))
-    return kind in ("maximum", "minimum") and any(leaf.type.is_float for leaf in reduce.shape.leaves())
+    return monoid(reduce.called_by("to_apply")) in ("maximum", "minimum")
 
 
 def beside(part: Rows) -> Rows:
