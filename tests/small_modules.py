@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import hlo_opt
-from hlo_opt.analysis.targets import target
+from hlo_opt.analysis.targets import DeviceTarget, target
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.state import FusionState
@@ -96,9 +96,9 @@ def _body(lines: tuple[str, ...]) -> str:
     return "\n".join(f"  {'ROOT ' if n == len(lines) else ''}{line}" for n, line in enumerate(lines, start=1))
 
 
-def planned(module: Module) -> Plan:
+def planned(module: Module, target: DeviceTarget = H100) -> Plan:
     """The plan of a region that is the whole entry."""
     entry = module.entry
-    found = plan(Region(entry.root, entry, tuple(entry.parameters), tuple(array_roots(entry.root))), H100)
+    found = plan(Region(entry.root, entry, tuple(entry.parameters), tuple(array_roots(entry.root))), target)
     assert isinstance(found, Plan), found
     return found

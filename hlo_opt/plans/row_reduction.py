@@ -18,6 +18,7 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
 from hlo_opt.ir.size import most
+from hlo_opt.ops import spec_of
 from hlo_opt.ops.reduction.reducers import is_wide, monoid
 from hlo_opt.plans.columns import MOST_THREADS, WARP
 from hlo_opt.plans.folding import (
@@ -42,6 +43,10 @@ HALF_OF_THREADS = 512
 other computes."""
 ROW_PER_THREAD = 16
 """Elements of a row that one thread folds at least, before the row gets more threads."""
+LANES = 16
+"""Lanes for a short row on a host: a vector of floats."""
+ALONE = 8
+"""Elements of a row that one lane folds alone on a host."""
 ROW_PART = 16 * 1024
 """The least number of elements of a long row that one block folds, before several blocks share the row."""
 
@@ -85,8 +90,9 @@ def may_be_reordered(reduce: Instruction) -> bool:
     A reducer in a narrow float type rounds after every step: a running sum stops growing where a tree's does not. Such
     a fold keeps its order, in a loop, unless it never rounds.
     """
-    exact = monoid(reduce.called_by("to_apply")) in ("maximum", "minimum")
-    return exact or is_wide(reduce) or not any(leaf.type.is_narrow_float for leaf in reduce.shape.leaves())
+    return (
+        _is_extremum(reduce) or is_wide(reduce) or not any(leaf.type.is_narrow_float for leaf in reduce.shape.leaves())
+    )
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,9 @@ class Rows:
     """Whether rows are read in one pass, and there are enough to fill the device with fewer threads for each."""
     in_cluster: bool = False
     """Whether the blocks that share a row form a cluster, which keeps the row in its registers."""
+    in_lanes: bool = False
+    """Whether threads are the lanes of vectors, which read neighbouring elements at once: a short row gets as many
+    lanes as it has elements, up to `LANES`."""
 
     @property
     def hero(self) -> Instruction:
@@ -161,6 +170,8 @@ class Rows:
         no output may lie in the memory of an input."""
         if self.in_cluster:
             return HALF_OF_THREADS
+        if self.in_lanes and ALONE <= self.columns <= WARP:
+            return min(self.columns, LANES)
         lanes, rest = divmod(self.columns, self._widest)
         fill_warp = most(self.teams) * lanes >= WARP or self.columns < WARP
         if not rest and lanes in (2, 4, 8, 16) and fill_warp:
@@ -265,12 +276,41 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
     is_flat = _is_flat(folded) and all(leaf.type.per_byte == 1 for leaf in along if leaf.is_array)
     element_bytes = min(widths, default=max(own))
     fills = most(rows) * most(columns) >= target.resident_threads * AHEAD * MOST_NEIGHBOURS
-    part = Rows(rows, columns, folded.levels, folded.roots, element_bytes, 1, is_flat, in_pairs, is_read_once and fills)
+    part = Rows(
+        rows,
+        columns,
+        folded.levels,
+        folded.roots,
+        element_bytes,
+        is_flat=is_flat,
+        in_pairs=in_pairs,
+        is_read_once=is_read_once and fills,
+        in_lanes=target.in_lanes,
+    )
     if is_read_once and part.threads >= WARP:  # the first warp of the last block combines the parts
         part = replace(part, parts=row_parts(region, part, target.core_count))
     if target.compute_capability >= CLUSTERS_FROM and not target.in_lanes:
         part = part.spread(target.core_count)
     return part
+
+
+def is_for_one_lane(region: Region, folded: Folded, target: DeviceTarget) -> bool:
+    """Whether a lane of a host's vector folds a row alone, as a loop does: the row is short, and nothing else is done
+    with its elements. Lanes that share a row meet at its end, which takes as long as a few more elements each. Greatest
+    and least floats, of which each step takes six operations, are no vectors in GCC 12 where rows are that short."""
+    if not target.in_lanes or folded.space.reduced > ALONE or not ends_in_one_pass(region, folded):
+        return False
+    if any(next(region.roots[n].shape.leaves()).element_count != folded.space.kept for n in folded.roots):
+        return False
+    elements = above([o for r in folded.levels[0] for o in r.operands])
+    if any(spec_of(i).is_expensive(i) for i in elements if i.operands):
+        return False  # GCC 12 makes no vectors of functions in a loop of each lane
+    floats = [r for r in folded.levels[0] if any(leaf.type.is_float for leaf in r.shape.leaves())]
+    return folded.space.reduced <= ALONE // 2 or not any(_is_extremum(r) for r in floats)
+
+
+def _is_extremum(reduce: Instruction) -> bool:
+    return monoid(reduce.called_by("to_apply")) in ("maximum", "minimum")
 
 
 def beside(part: Rows) -> Rows:

@@ -68,6 +68,19 @@ def integer_product(a: Array, b: Array) -> Array:
     return lax.dot_general(a, b, (((1,), (0,)), ((), ())), preferred_element_type=jnp.int32)
 
 
+def quantize_blocks(x: Array) -> tuple[Array, Array]:
+    """To s8, with a scale for each 32 neighbours."""
+    blocks = x.reshape(x.shape[0], -1, 32)
+    scale = jnp.abs(blocks).max(-1, keepdims=True) / 127
+    return jnp.round(blocks / jnp.where(scale == 0, 1, scale)).astype(jnp.int8).reshape(x.shape), scale[..., 0]
+
+
+def numbers_of_digits(x: Array) -> Array:
+    """What eight characters stand for."""
+    digits, powers = x.astype(jnp.int32) - 48, 10 ** jnp.arange(7, -1, -1, dtype=jnp.int32)
+    return (jnp.where((digits >= 0) & (digits < 10), digits, 0) * powers).sum(-1)
+
+
 def quantize_rows(x: Array) -> tuple[Array, Array]:
     """To s8, with a scale for each row."""
     scale = jnp.max(jnp.abs(x), -1, keepdims=True) / 127
@@ -318,6 +331,10 @@ FURTHER = [
     Case("distances_f64", distances, (f64(20_000, 2), f64(20_000, 2)), x64=True),
     Case("bits_packed", bits_packed, (of("bool", 1 << 19),)),
     Case("segment_softmax", segment_softmax, (f32(30_000), s32(30_000, high=1000))),
+    Case("quantize_blocks", quantize_blocks, (f32(512, 1024),)),
+    Case("numbers_of_digits", numbers_of_digits, (of("uint8", 16_384, 8, low=48, high=58),)),
+    Case("largest_of_eight", lambda x: x.reshape(512, 128, 8).max(-1), (f32(512, 1024),)),
+    Case("distances_of_pairs", lambda x, y: ((x - y) ** 2).sum(-1), (f32(65_536, 4), f32(65_536, 4))),
     Case("large_sum", jnp.sum, (f32(1 << 24),)),
     Case("large_sort", jnp.sort, (s32(1 << 20, high=1 << 30),)),
     Case("large_product", lambda a, b: a @ b, (f32(1024, 1024), f32(1024, 1024))),

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import hlo_opt
+from hlo_opt.analysis.targets import InLanes
 from hlo_opt.plans.kinds import kind_of
 from hlo_opt.plans.price import price
 from hlo_opt.plans.reads import lay_of, traced
@@ -43,6 +44,31 @@ def test_vectors(kind: str, columns: int, vector: int, threads: int) -> None:
                                      f"to_apply=more", more=reducer))  # fmt: skip
     (segment,) = made.segments
     assert isinstance(segment.part, Rows) and (segment.vector, segment.part.threads) == (vector, threads)
+
+
+@pytest.mark.parametrize(
+    ("element", "columns", "reducer", "threads"),
+    [
+        ("p", 4, "add", None),
+        ("p", 8, "add", None),
+        ("p", 4, "maximum", None),
+        ("p", 8, "maximum", 8),
+        ("e", 8, "add", 8),
+        ("p", 16, "add", 16),
+        ("p", 32, "add", 16),
+        ("p", 64, "add", 16),
+    ],
+)
+def test_on_a_host_a_lane_folds_a_short_row_or_has_an_element(
+    element: str, columns: int, reducer: str, threads: int | None
+) -> None:
+    """None: each lane folds a row of its own."""
+    lines = (f"p = f32[4096,{columns}]{{1,0}} parameter(0)", f"e = f32[4096,{columns}]{{1,0}} exponential(p)")
+    more = ("a1 = f32[] parameter(0)", "b1 = f32[] parameter(1)", f"c1 = f32[] {reducer}(a1, b1)")
+    reduce = f"r = f32[4096]{{0}} reduce({element}, z), dimensions={{1}}, to_apply=more"
+    made = planned(module_of(*lines, "z = f32[] constant(0)", reduce, more=more), InLanes.of(H100))
+    (segment,) = made.segments
+    assert (segment.part.threads if isinstance(segment.part, Rows) else None) == threads
 
 
 def test_a_thread_has_four_of_the_widest_accesses_where_rows_fill_the_device() -> None:

@@ -107,7 +107,7 @@ class _Finder:
         """A key that corresponding instructions share, wherever their operands come from."""
         kind = self._kinds.get(i)
         if kind is None:
-            kind = self._kinds[i] = self._members.of(i)
+            kind = self._kinds[i] = (self._members.of(i), len(i.operands))
         return kind
 
     def may_repeat(self, i: Instruction) -> bool:

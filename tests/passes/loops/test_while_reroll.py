@@ -151,6 +151,16 @@ def test_what_copies_may_differ_in(name: str) -> None:
     assert not {"tanh", "convert", "reduce"} & set(opcodes(made))
 
 
+def test_operations_of_unequal_numbers_of_operands_do_not_correspond() -> None:
+    """Concatenations of equal shapes and dimensions differ in how many arrays they take."""
+    before = "q = f32[4] parameter(1)\nr = f32[2] parameter(2)\n"
+    for k in range(6):
+        parts = "q, q" if k % 2 else "q, r, r"
+        before += f"c{k} = f32[8] concatenate({parts}), dimensions={{0}}\n"
+        before += f"t{k} = f32[8] add({f'y{k - 1}' if k else 'p'}, c{k})\ny{k} = f32[8] sine(t{k})\n"
+    rolled(chain(0, "", before=before, results="ROOT o = (f32[8]) tuple(y5)"))
+
+
 def test_two_values_change_places() -> None:
     lines = "\n".join(
         f"  t{k + 2} = f32[8] tanh(t{k})\n  y{k + 2} = f32[8] add(t{k + 2}, t{k + 1})".replace(
