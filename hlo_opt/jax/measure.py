@@ -15,7 +15,7 @@ from functools import cache, cached_property
 from typing import Protocol
 
 import jax
-from jaxlib import _hlo, xla_client
+from jaxlib import _hlo, _jax, xla_client
 
 from hlo_opt.diag import BackendError
 from hlo_opt.evaluate.inputs import module_inputs
@@ -101,6 +101,17 @@ def call_nodes(change: Replacement) -> list[WireInstruction]:
     return [by_name["c"], *(by_name[f"e{n}"] for n in range(len(change.outputs)) if "e0" in by_name)]
 
 
+@cache
+def _device() -> jax.Device:
+    """The device of a client of our own. A client compiles in threads of its own, eight at least, and a call of the
+    hook holds one: if the user's program holds all, a region in the same client would wait for ever."""
+    client = _jax.get_tfrt_cpu_client(
+        asynchronous=jax.config.read("jax_cpu_enable_async_dispatch"), distributed_client=None, num_devices=1
+    )
+    (device,) = client.local_devices()
+    return device
+
+
 class _Executable(Protocol):
     def execute(self, arguments: Sequence[jax.Array]) -> list[jax.Array]: ...
 
@@ -126,7 +137,7 @@ def _compiled(message: bytes, inputs: Sequence[Shape], outputs: Sequence[Shape])
         f"module @{NAME} {{\n  func.func public @main({parameters}) -> ({results}) {{\n" + "\n".join(lines)
         + f"\n    return {', '.join(zeros)} : {results}\n  }}\n}}\n"
     )  # fmt: skip
-    device = jax.local_devices(backend="cpu")[0]
+    device = _device()
     devices = xla_client.DeviceList((device,))
     _wanted.append(message)
     try:
@@ -210,7 +221,7 @@ def _nothing(is_whole: bool) -> Runnable:
 
 
 def _on_device(inputs: Sequence[Array]) -> list[jax.Array]:
-    device = jax.local_devices(backend="cpu")[0]
+    device = _device()
     return jax.block_until_ready([jax.device_put(a, device) for a in inputs])
 
 

@@ -383,6 +383,41 @@ def test_t11_several_threads_compile_and_run() -> None:
         close(result, WAVE + n % 4)
 
 
+def test_t11_regions_are_timed_while_the_hook_holds_all_threads_of_the_compiler() -> None:
+    """In a process of its own, which ends after its time is up where regions wait for these threads."""
+    done = run(
+        """
+        import os, threading
+        from jax.extend.xla import PipelineStage, register_hlo_module_transformation
+        from hlo_opt.jax import measure
+        from hlo_opt.jax.wire import ModuleBytes
+        count = max(8, os.cpu_count())
+        held, timed = threading.Semaphore(0), threading.Event()
+        def callback(message):
+            if ModuleBytes(message).name == measure.NAME:
+                return measure.wanted()
+            held.release()
+            timed.wait(60)
+        jax.local_devices()
+        register_hlo_module_transformation(
+            callback, name="held", stage=PipelineStage.PRE_SCHEDULER, platforms=("cpu",)
+        )
+        call = lambda n: jax.jit(jnp.sin)(np.ones(n, np.float32))
+        threads = [threading.Thread(target=call, args=(n,), daemon=True) for n in range(1, count + 1)]
+        for thread in threads:
+            thread.start()
+        assert all(held.acquire(timeout=60) for _ in threads)
+        threading.Timer(60, os._exit, (1,)).start()
+        measure._nothing(True).executable
+        timed.set()
+        for thread in threads:
+            thread.join()
+        os._exit(0)
+        """
+    )
+    assert done == ""
+
+
 def test_a_process_that_ends_calls_nothing_of_ours() -> None:
     """XLA may still compile in a thread of its own, after Ctrl-C; what waits for Python then aborts the process."""
     head = """
