@@ -422,6 +422,25 @@ example(
     f"{DOT}; T[4,2,3] transpose(d), dimensions={{1,0,2}}",
     True,
 )
+LATENT = (
+    "w: T[4,3,5]; x: T[2,4,3]; k: T[2,7,5]; d = T[4,5,2] dot(w, x), lhs_batch_dims={0}, rhs_batch_dims={1}, "
+    "lhs_contracting_dims={1}, rhs_contracting_dims={2}"
+)
+example(
+    "dot-of-exchanged",
+    "f",
+    (
+        f"{LATENT}; T[2,4,7] dot(d, k), lhs_batch_dims={{2}}, rhs_batch_dims={{0}}, lhs_contracting_dims={{1}}, "
+        "rhs_contracting_dims={2}",
+        f"{LATENT}; T[4,2,2,7] dot(d, k), lhs_contracting_dims={{1}}, rhs_contracting_dims={{2}}",
+    ),
+    (
+        f"{LATENT}; z: T[2,7]; T[4,5,7] dot(d, z), lhs_contracting_dims={{2}}, rhs_contracting_dims={{0}}",
+        f"{LATENT}; p = T[2,4,7] dot(d, k), lhs_batch_dims={{2}}, rhs_batch_dims={{0}}, lhs_contracting_dims={{1}}, "
+        "rhs_contracting_dims={2}; (T[4,5,2], T[2,4,7]) tuple(d, p)",
+    ),
+    True,
+)
 example(
     "dot-of-nothing",
     "fi",

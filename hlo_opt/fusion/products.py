@@ -13,10 +13,11 @@ WORTH_ALONE = 0.7
 products took up to half as long again as their prices say."""
 
 
-def is_beside_product(edge: Edge) -> bool:
-    """Whether one side is a product with what has been joined to it, and the other a loop."""
+def is_beside_product(edge: Edge, *, is_shared: bool = False) -> bool:
+    """Whether one side is a product with what has been joined to it, and the other a loop; `is_shared` where several
+    consumers may compute the producer."""
     if (
-        edge.duplicates
+        (edge.duplicates and not is_shared)
         or edge.above.reduces
         or edge.below.reduces
         or bool(edge.above.library) == bool(edge.below.library)

@@ -1,5 +1,5 @@
-"""What lies between two kernels becomes narrower: a kernel writes what its last operations are computed from, and its
-readers compute these, where this takes less time.
+"""What lies between two kernels becomes less: a kernel writes what its last operations are computed from, or nothing
+where that is in memory already, and its readers compute these, where this takes less time.
 
 Fusion puts elementwise operations into the kernel before them as often as into the one after them, and where they widen
 elements (a sort key of 64 bits, a convert to f32) that kernel writes more than it needs to, and the next one reads it.
@@ -15,14 +15,15 @@ from typing import ClassVar, Literal
 
 from hlo_opt.fusion.choices import is_expensive
 from hlo_opt.ir import Called, Computation, Instruction, Shape, edit
-from hlo_opt.ops.sets import fused, is_elementwise, results_of, tuple_elements, tuple_index
+from hlo_opt.ops.sets import UPDATES, fused, is_elementwise, results_of, tuple_elements, tuple_index
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.dce import sweep
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.price import price
 
 WORTH = 0.98
-"""The most that the kernels may take afterwards, relative to before."""
+"""The most that the kernels may take afterwards, relative to before, where a kernel writes something else; where it
+writes less, they may take as long as before."""
 _MOST = 16
 """Operations that move; more take a kernel longer than it saves."""
 
@@ -44,24 +45,37 @@ class Boundary:
 
 
 @dataclass(frozen=True)
+class _Cut:
+    """What readers compute in place of a result.
+
+    narrow  what the kernel writes instead; None where it writes nothing
+    moved   the operations that readers compute, in order; the last one makes the result
+    known   what these read besides: parameters of the producer, and its other results
+    """
+
+    narrow: Instruction | None
+    moved: tuple[Instruction, ...]
+    known: tuple[Instruction, ...]
+
+
+@dataclass(frozen=True)
 class BoundaryNarrowing(RewritingPass):
-    """Move elementwise operations that widen elements from the end of a kernel to the kernels that read it, where this
-    takes less time."""
+    """Move elementwise operations from the end of a kernel to the kernels that read it, where what these are computed
+    from is less, or is in memory anyway, and this takes less time."""
 
     name: ClassVar[str] = "boundary-narrowing"
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         for producer in list(computation.instructions):
-            body = fused(producer)
-            if body is None:
-                continue
-            order = _order(body)
-            for number, result in enumerate(results_of(body)):
-                boundary = _boundary(producer, number) if _tail(result, order) else None
-                if boundary is not None and _pays(boundary, context):
-                    yield partial(_move, boundary)
-                    break  # the computation is another one now
+            number = 0
+            while (body := fused(producer)) is not None and number < len(results_of(body)):
+                cuts = _cuts(producer, number)
+                boundary = _boundary(producer, number) if cuts else None
+                cut = None if boundary is None else _best(boundary, cuts, context)
+                if boundary is not None and cut is not None:
+                    yield partial(_move, boundary, cut)
+                number = number + 1 if cut is None else 0  # what is left may pay now
 
 
 def _is_plain(instruction: Instruction) -> bool:
@@ -92,29 +106,56 @@ def _order(body: Computation) -> dict[Instruction, int]:
     return {i: number for number, i in enumerate(body.instructions)}
 
 
-def _tail(result: Instruction, order: dict[Instruction, int]) -> list[Instruction]:
-    """The operations from the narrowest value that a result is computed from, which comes first, to the result; empty
-    where no value is narrower, or where what lies between takes long."""
-    frontier, tail, free = {result}, list[Instruction](), list[Instruction]()
-    while len(tail) < _MOST:
+def _cuts(producer: Instruction, number: int) -> list[_Cut]:
+    """What readers of a result may compute; the deepest cut comes last. None where what lies between takes long."""
+    body = producer.called_by("calls")
+    results = results_of(body)
+    result = results[number]
+    if not _may_move(result):
+        return []
+    read = {tuple_index(user) for user in producer.users if user.users or user.is_root}
+    others = {r for at, r in enumerate(results) if at in read and at != number}
+    if result in others:
+        return []
+    order = _order(body)
+    frontier, moved, free, known, cuts = {result}, list[Instruction](), list[Instruction](), set[Instruction](), []
+
+    least = _bytes(result)
+
+    def cut(narrow: Instruction | None) -> _Cut:
+        return _Cut(narrow, tuple(sorted((*moved, *free), key=order.__getitem__)), _in_order(known, order))
+
+    while frontier and len(moved) < _MOST:
         last = max(frontier, key=order.__getitem__)
-        if len(frontier) == 1 and last is not result and _width(last) < _width(result):
-            return [last, *sorted((*tail, *free), key=order.__getitem__)]
-        if last.parameter_number is not None or not is_elementwise(last) or is_expensive(last):
-            break
-        if last.shape.dimensions != result.shape.dimensions or last.control_predecessors:
-            break
+        if len(frontier) == 1 and _bytes(last) < least:
+            least = _bytes(last)
+            cuts.append(cut(last))
+        if not _may_move(last):
+            return cuts
         frontier.remove(last)
-        tail.append(last)
+        moved.append(last)
         for operand in dict.fromkeys(last.operands):
             made = _made_anywhere(operand)
-            if made:
+            if operand.parameter_number is not None or operand in others:
+                known.add(operand)
+            elif made:
                 free += [m for m in made if m not in free]
             else:
                 frontier.add(operand)
-        if not frontier:
-            break
-    return []
+    if not frontier and others:  # a kernel without a result would be fused as a whole: fusion decided that
+        cuts.append(cut(None))
+    return cuts
+
+
+def _in_order(members: set[Instruction], order: dict[Instruction, int]) -> tuple[Instruction, ...]:
+    return tuple(sorted(members, key=order.__getitem__))
+
+
+def _may_move(value: Instruction) -> bool:
+    """Whether readers may compute it: an element from elements, or the same one for many."""
+    if value.control_predecessors or value.parameter_number is not None or is_expensive(value):
+        return False
+    return is_elementwise(value) or value.opcode == "broadcast"
 
 
 def _made_anywhere(value: Instruction) -> list[Instruction]:
@@ -126,21 +167,59 @@ def _made_anywhere(value: Instruction) -> list[Instruction]:
     return []
 
 
-def _width(value: Instruction) -> int:
-    return value.shape.type.bits if value.shape.is_array else 1 << 30
+def _bytes(value: Instruction) -> int:
+    return value.shape.byte_size if value.shape.is_array else 1 << 60
 
 
-def _pays(boundary: Boundary, context: PassContext) -> bool:
+def _best(boundary: Boundary, cuts: list[_Cut], context: PassContext) -> _Cut | None:
+    """The deepest cut that moves fewer bytes and takes less time."""
+    return next((cut for cut in reversed(cuts) if _saves(boundary, cut) and _pays(boundary, cut, context)), None)
+
+
+def _saves(boundary: Boundary, cut: _Cut) -> bool:
+    """Whether the kernels move fewer bytes: not the result, but what it is computed from where they do not read it
+    anyway."""
+    sources = _sources(boundary, cut)
+    if sources is None:
+        return False
+    left = 0 if cut.narrow is None else _bytes(cut.narrow)
+    moved = left - _bytes(boundary.value)
+    for reader in boundary.readers:
+        more = [s for s in dict.fromkeys(sources) if s not in reader.operands]
+        moved += left - _bytes(boundary.value) + sum(map(_bytes, more))
+    return moved < 0
+
+
+def _sources(boundary: Boundary, cut: _Cut) -> list[Instruction] | None:
+    """The values outside of the producer that `cut.known` are inside; None where one is not there to be read. What a
+    kernel updates in place is gone when others would read it."""
+    producer = boundary.producer
+    results = results_of(producer.called_by("calls"))
+    updates = any(r.opcode in UPDATES for r in results)
+    elements = {tuple_index(user): user for user in producer.users}
+    sources = []
+    for value in cut.known:
+        number = value.parameter_number
+        if number is not None and updates:
+            return None
+        source = elements.get(results.index(value)) if number is None else producer.operands[number]
+        if source is None or not source.shape.is_array:
+            return None
+        sources.append(source)
+    return sources
+
+
+def _pays(boundary: Boundary, cut: _Cut, context: PassContext) -> bool:
     producer, readers = boundary.producer, boundary.readers
     module = producer.computation.module
     assert module is not None
-    made = [_shortened(boundary), *(_lengthened(boundary, reader) for reader in readers)]
-    shape = _shape(producer, made[0])
-    narrow = Instruction("narrow", "parameter", results_of(made[0])[boundary.number].shape)
-    candidates = [_like(producer, shape, producer.operands, made[0])]
-    for reader, body in zip(readers, made[1:], strict=True):
-        operands = [narrow if o is boundary.value else o for o in reader.operands]
-        candidates.append(_like(reader, reader.shape, operands, body))
+    shortened = _shortened(boundary, cut)
+    lengthened = [_lengthened(boundary, cut, reader) for reader in readers]
+    candidates = [_like(producer, _shape(producer, shortened), producer.operands, shortened)]
+    narrow = boundary.value if cut.narrow is None else Instruction("narrow", "parameter", cut.narrow.shape)
+    for reader, (operands, body) in zip(readers, lengthened, strict=True):
+        read = [narrow if o is boundary.value else o for o in operands]
+        candidates.append(_like(reader, reader.shape, read, body))
 
     def us(kernels: list[Instruction]) -> float:
         target, total = context.options.target, 0.0
@@ -149,8 +228,9 @@ def _pays(boundary: Boundary, context: PassContext) -> bool:
             total += price(kernel_plan, target).us if isinstance(kernel_plan, Plan) else math.inf
         return total
 
-    pays = us(candidates) < WORTH * us([producer, *readers])
-    for body in made:
+    worth = WORTH if cut.narrow is not None else 1.0
+    pays = us(candidates) <= worth * us([producer, *readers])
+    for body in (shortened, *(body for _, body in lengthened)):
         edit.remove_computation(body)
     return pays
 
@@ -165,11 +245,15 @@ def _shape(producer: Instruction, body: Computation) -> Shape:
     return Shape.tuple_of(*results) if producer.shape.is_tuple else results[0]
 
 
-def _shortened(boundary: Boundary) -> Computation:
-    """The producer's computation without the tail."""
+def _shortened(boundary: Boundary, cut: _Cut) -> Computation:
+    """The producer's computation without what readers compute, and without the result where it writes nothing."""
     clone = edit.clone_computation(boundary.producer.called_by("calls"))
     results = results_of(clone)
-    results[boundary.number] = _tail(results[boundary.number], _order(clone))[0]
+    if cut.narrow is None:
+        del results[boundary.number]
+    else:
+        original = boundary.producer.called_by("calls").instructions
+        results[boundary.number] = dict(zip(original, list(clone.instructions), strict=True))[cut.narrow]
     if tuple_elements(clone.root) is None:
         edit.set_root(clone, results[0])
     else:
@@ -178,30 +262,55 @@ def _shortened(boundary: Boundary) -> Computation:
     return clone
 
 
-def _lengthened(boundary: Boundary, reader: Instruction) -> Computation:
-    """A reader's computation, which begins with the tail."""
-    body = boundary.producer.called_by("calls")
-    narrow, *tail = _tail(results_of(body)[boundary.number], _order(body))
+def _lengthened(boundary: Boundary, cut: _Cut, reader: Instruction) -> tuple[list[Instruction], Computation]:
+    """The operands of a reader and its computation, which begins with what the producer did. What stands for a value
+    that is narrower now has its shape in the computation alone."""
     clone = edit.clone_computation(reader.called_by("calls"))
-    parameters = clone.parameters
-    for number in (n for n, operand in enumerate(reader.operands) if operand is boundary.value):
-        wide = parameters[number]
-        values = {narrow: edit.create(clone, wide.name, "parameter", narrow.shape, parameter_number=number)}
-        for member in tail:
-            values[member] = edit.clone_into(clone, member, [values[o] for o in member.operands])
-        edit.replace_all_uses(wide, values[tail[-1]])
-        edit.remove(wide)
+    operands, parameters = list(reader.operands), list(clone.parameters)
+    values: dict[Instruction, Instruction] = {}
+    for value, source in zip(cut.known, _sources(boundary, cut) or (), strict=True):
+        if source not in operands:
+            operands.append(source)
+            parameters.append(
+                edit.create(clone, source.name, "parameter", source.shape, parameter_number=len(parameters))
+            )
+        values[value] = parameters[operands.index(source)]
+    places = [number for number, operand in enumerate(reader.operands) if operand is boundary.value]
+    wide = [parameters[number] for number in places]
+    narrow = cut.narrow
+    if narrow is not None:
+        number = places.pop(0)
+        values[narrow] = edit.create_parameter(clone, wide[0].name, narrow.shape, number)
+        parameters[number] = values[narrow]
+    for member in cut.moved:
+        values[member] = edit.clone_into(clone, member, [values[o] for o in member.operands])
+    for parameter in wide:
+        edit.replace_all_uses(parameter, values[cut.moved[-1]])
+        edit.remove(parameter)
+    kept = [number for number in range(len(operands)) if number not in places]
+    for number, at in enumerate(kept):
+        parameters[at].parameter_number = number
     edit.sort(clone)
-    return clone
+    return [operands[at] for at in kept], clone
 
 
-def _move(boundary: Boundary) -> None:
-    producer = boundary.producer
-    bodies = [_shortened(boundary), *(_lengthened(boundary, reader) for reader in boundary.readers)]
-    for kernel, body in zip((producer, *boundary.readers), bodies, strict=True):
-        old = kernel.called_by("calls")
-        edit.set_attribute(kernel, "calls", Called(body))
-        edit.remove_computation(old)
-    edit.set_shape(producer, _shape(producer, bodies[0]))
+def _move(boundary: Boundary, cut: _Cut) -> None:
+    """Readers compute what `cut` says. A result that nothing reads afterwards is left to dead code elimination."""
+    producer, readers = boundary.producer, boundary.readers
+    lengthened = [_lengthened(boundary, cut, reader) for reader in readers]
+    for reader, (operands, body) in zip(readers, lengthened, strict=True):
+        _compute(reader, body)
+        edit.set_operands(reader, operands)
+    if cut.narrow is None:
+        return
+    body = _shortened(boundary, cut)
+    _compute(producer, body)
+    edit.set_shape(producer, _shape(producer, body))
     if boundary.value is not producer:
-        edit.set_shape(boundary.value, results_of(bodies[0])[boundary.number].shape)
+        edit.set_shape(boundary.value, results_of(body)[boundary.number].shape)
+
+
+def _compute(kernel: Instruction, body: Computation) -> None:
+    old = kernel.called_by("calls")
+    edit.set_attribute(kernel, "calls", Called(body))
+    edit.remove_computation(old)

@@ -28,16 +28,17 @@ from hlo_opt.passes.base import FusionPass
 @dataclass(frozen=True)
 class _ProductChoices:
     """The policy: one kernel must be cheaper by a factor. Not where all kernels around a product are priced together
-    (`by_price` False)."""
+    (`by_price` False), as those are that read one operand (`is_shared`)."""
 
     any_form: ClassVar[bool] = True
     by_price: bool = True
+    is_shared: bool = False
 
     def rules_out(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> bool:
-        return not is_beside_product(edge)
+        return not is_beside_product(edge, is_shared=self.is_shared)
 
     def likeness(self, edge: Edge) -> Hashable:
-        return type(self).__name__, self.by_price
+        return type(self).__name__, self.by_price, self.is_shared
 
     def against(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> Iterator[Reason]:
         conflict = in_place_conflict(edge)
@@ -50,7 +51,7 @@ class _ProductChoices:
 
 @dataclass(frozen=True)
 class ProductFusion(FusionPass):
-    """Move products into the kernels after them, and what makes their operands into them, where these are the only
+    """Move products into the kernels after them, and what makes their operands into them, where products are the only
     users. A product becomes a kernel by itself where that takes less time than a library's."""
 
     name: ClassVar[str] = "product-fusion"
@@ -77,6 +78,13 @@ class ProductFusion(FusionPass):
                 if not engine.context.step():
                     return changed
                 engine.start(product)
+                changed = True
+        for producer in [i for i in post_order(computation) if launches(i) and len(i.users) > 1]:
+            if _pays_for_all(engine, producer):
+                if not engine.context.step():
+                    return changed
+                for user in list(producer.users):
+                    engine.fuse(producer, user)
                 changed = True
         return changed
 
@@ -118,6 +126,25 @@ def _pays_together(engine: Engine, product: Instruction, around: Sequence[tuple[
             cluster = merge_clusters(cluster, state.cluster(consumer), product)
     sketch = state.sketch_of(cluster)
     return not isinstance(sketch, Reason) and sketch.price.us <= room
+
+
+def _pays_for_all(engine: Engine, producer: Instruction) -> bool:
+    """Whether several products that read one operand compute it each for themselves, as a training step's do with an
+    activation: the next layer, and the gradient of its weights."""
+    if producer.is_root or not producer.shape.is_array or is_product(producer):
+        return False
+    users = list(producer.users)
+    shared = _ProductChoices(by_price=False, is_shared=True)
+    if not all(launches(u) and engine.allows(engine.edge(producer, u), shared) for u in users):
+        return False
+    prices = engine.state.prices
+    room = WORTH * (prices.of(producer).us + sum(prices.of(u).us for u in users))
+    for user in users:
+        joint = prices.joined(producer, user)
+        room -= room + 1 if isinstance(joint, Reason) else joint.us
+        if room < 0:
+            return False
+    return True
 
 
 def _slower(edge: Edge) -> Reason | None:

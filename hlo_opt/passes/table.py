@@ -200,8 +200,8 @@ _PRESETS = {
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},"
         f"instruction-fusion{{may-duplicate=true}},fusion-merger,cse,dce),"
         f"priority-fusion{{sliding-windows=true,own-prices=true,constants=false}},cse,dce,{_OUTPUTS}),"
-        "boundary-narrowing,cse,dce,"
-        f"bitcast-movement,dce,{_MULTI_TENSOR},while-fusion,dce,launch-packing,dce,kernel-joining,dce,bitcast-hoisting"
+        f"bitcast-movement,dce,{_MULTI_TENSOR},while-fusion,dce,launch-packing,dce,kernel-joining,dce,"
+        "boundary-narrowing,cse,dce,bitcast-hoisting"
     ),
     "xla-2023": (
         "fixpoint(instruction-fusion{may-duplicate=false,row-kernels=false},instruction-fusion{row-kernels=false},"
@@ -219,9 +219,9 @@ cumulative windows and reduces of dimensions that lie apart in parts, invariants
 xla-2026 does, but for sliding windows, and then horizontal fusion, or, where that is estimated to take less time,
 instruction fusion with our row-reduction kernels, which keep a softmax in one kernel, and priority fusion of what its
 rules left (large modules get only this by the default effort), both with short reductions folded where they are read;
-then what widens elements between two kernels in the second one, then what moves nothing and is in no kernel as
-bitcasts; then loops whose lanes do not need each other as one kernel; then kernels that are ready at the same time in
-one launch; then, in small modules, kernels and readers that take less time as one, whatever rule kept them apart;
+then what moves nothing and is in no kernel as bitcasts; then loops whose lanes do not need each other as one kernel;
+then kernels that are ready at the same time in one launch; then, in small modules, kernels and readers that take less
+time as one, whatever rule kept them apart; then kernels write less of what others read, where these can compute it;
 last, bitcasts of what kernels update in place in front of them.
 xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""
 

@@ -1,4 +1,4 @@
-"""What lies between kernels becomes narrower: where operations move to the reader, that values stay, and what is left."""
+"""What lies between kernels becomes less: where operations move to the reader, that values stay, and what is left."""
 
 from __future__ import annotations
 
@@ -120,6 +120,90 @@ def test_what_is_written_already_is_written_once() -> None:
     assert not any(i.shape.is_tuple for i in made.entry.instructions if i.opcode == "fusion")
 
 
+IN_MEMORY = f"""{HEAD}
+k0 {{
+  p = bf16[512,4096]{{1,0}} parameter(0)
+  s = f32[] parameter(1)
+  w = f32[512,4096]{{1,0}} convert(p)
+  b = f32[512,4096]{{1,0}} broadcast(s), dimensions={{}}
+  d = f32[512,4096]{{1,0}} multiply(w, b)
+  zero = f32[] constant(0)
+  r = f32[512]{{0}} reduce(d, zero), dimensions={{1}}, to_apply=add
+  ROOT o = (f32[512]{{0}}, f32[512,4096]{{1,0}}) tuple(r, d)
+}}
+
+k1 {{
+  r = f32[512]{{0}} parameter(0)
+  d = f32[512,4096]{{1,0}} parameter(1)
+  b = f32[512,4096]{{1,0}} broadcast(r), dimensions={{0}}
+  ROOT c = f32[512,4096]{{1,0}} subtract(d, b)
+}}
+
+ENTRY e {{
+  p = bf16[512,4096]{{1,0}} parameter(0)
+  s = f32[] parameter(1)
+  k = (f32[512]{{0}}, f32[512,4096]{{1,0}}) fusion(p, s), kind=kInput, calls=k0
+  r = f32[512]{{0}} get-tuple-element(k), index=0
+  d = f32[512,4096]{{1,0}} get-tuple-element(k), index=1
+  ROOT c = f32[512,4096]{{1,0}} fusion(r, d), kind=kLoop, calls=k1
+}}
+"""
+UPDATED = IN_MEMORY.replace("p = bf16", "p = f32").replace(
+    "w = f32[512,4096]{1,0} convert(p)", "w = f32[512,4096]{1,0} abs(p)"
+)
+UPDATED = UPDATED.replace("  zero =", "  one = f32[1,1]{1,0} reshape(s)\n  i = s32[] constant(3)\n  zero =")
+UPDATED = UPDATED.replace(
+    "ROOT o = (f32[512]{0}, f32[512,4096]{1,0}) tuple(r, d)",
+    "u = f32[512,4096]{1,0} dynamic-update-slice(p, one, i, i)\n"
+    "  ROOT o = (f32[512]{0}, f32[512,4096]{1,0}, f32[512,4096]{1,0}) tuple(r, d, u)",
+)
+UPDATED = UPDATED.replace(
+    "k = (f32[512]{0}, f32[512,4096]{1,0})", "k = (f32[512]{0}, f32[512,4096]{1,0}, f32[512,4096]{1,0})"
+)
+UPDATED = UPDATED.replace("ROOT c = f32[512,4096]{1,0} fusion(r, d)", "c = f32[512,4096]{1,0} fusion(r, d)").replace(
+    "kind=kLoop, calls=k1\n}",
+    "kind=kLoop, calls=k1\n  u = f32[512,4096]{1,0} get-tuple-element(k), index=2\n"
+    "  ROOT t = (f32[512,4096]{1,0}, f32[512,4096]{1,0}) tuple(c, u)\n}",
+)
+OTHER_RESULT = f"""{HEAD}
+k0 {{
+  p = f32[512,4096]{{1,0}} parameter(0)
+  t = f32[512,4096]{{1,0}} tanh(p)
+  q = f32[512,4096]{{1,0}} multiply(t, t)
+  ROOT o = (f32[512,4096]{{1,0}}, f32[512,4096]{{1,0}}) tuple(t, q)
+}}
+
+k1 {{
+  t = f32[512,4096]{{1,0}} parameter(0)
+  q = f32[512,4096]{{1,0}} parameter(1)
+  d = f32[512,4096]{{1,0}} subtract(t, q)
+  zero = f32[] constant(0)
+  ROOT c = f32[4096]{{0}} reduce(d, zero), dimensions={{0}}, to_apply=add
+}}
+
+ENTRY e {{
+  p = f32[512,4096]{{1,0}} parameter(0)
+  k = (f32[512,4096]{{1,0}}, f32[512,4096]{{1,0}}) fusion(p), kind=kLoop, calls=k0
+  t = f32[512,4096]{{1,0}} get-tuple-element(k), index=0
+  q = f32[512,4096]{{1,0}} get-tuple-element(k), index=1
+  ROOT c = f32[4096]{{0}} fusion(t, q), kind=kInput, calls=k1
+}}
+"""
+COPIED = CONVERT.replace("  n = bf16[512,4096]{1,0} negate(p)\n", "").replace("convert(n)", "convert(p)")
+
+
+@pytest.mark.parametrize(
+    ("text", "types"), [(IN_MEMORY, []), (OTHER_RESULT, ["f32"])], ids=["an operand", "another result"]
+)
+def test_what_is_in_memory_anyway_is_no_result(text: str, types: list[str]) -> None:
+    parsed, made = hlo_opt.parse(text), narrowed(text)
+    assert between(made) == types
+    assert all(i.shape.is_array for i in made.entry.instructions if i.opcode == "fusion")
+    inputs = module_inputs(parsed, seed=1)
+    for got, want in zip(hlo_opt.evaluate(made, inputs), hlo_opt.evaluate(parsed, inputs), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
 NO_NARROWER = CONVERT.replace("bf16", "f32").replace(
     "w = f32[512,4096]{1,0} convert(n)", "w = f32[512,4096]{1,0} abs(n)"
 )
@@ -138,8 +222,8 @@ DEAR = CONVERT.replace("multiply(w, twos)", "power(w, twos)").replace("f32", "f6
 
 @pytest.mark.parametrize(
     "text",
-    [NO_NARROWER, RESULT, LIBRARY, MOVED, DEAR],
-    ids=["nothing is narrower", "a result", "a library reads it", "elements move", "expensive"],
+    [NO_NARROWER, RESULT, LIBRARY, MOVED, DEAR, COPIED, UPDATED],
+    ids=["nothing is narrower", "a result", "a library reads it", "elements move", "expensive", "a copy", "in place"],
 )
 def test_what_stays(text: str) -> None:
     before = [str(i.shape) for i in hlo_opt.parse(text).entry.instructions]

@@ -201,3 +201,22 @@ def test_weights_are_read_as_they_are_stored(m: int, deep: int) -> None:
     x, w, s = (a.astype(np.float32) for a in given)
     weights = w * s if deep == 0 else (w.T * s)
     np.testing.assert_array_equal(got, (x @ weights).astype(got.dtype))  # small integers: exact
+
+
+ACTIVATION = module(
+    "p = f32[1024,16] multiply(x, x)",
+    "ROOT t = (f32[1024,256], f32[16,8]) tuple(d, g)",
+    x="p",
+).replace(
+    "ROOT t",
+    "z = f32[1024,8] parameter(3)\n  g = f32[16,8] dot(p, z), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n  ROOT t",
+)
+
+
+def test_products_that_read_one_operand_compute_it_each_where_that_takes_less_time() -> None:
+    assert launched(ACTIVATION) == ["fusion", "fusion"]
+    assert len(launched(ACTIVATION.replace("1024", "65536").replace("16", "256"))) == 3  # a library multiplies
+    kept = ACTIVATION.replace("tuple(d, g)", "tuple(d, g, p)").replace(
+        "f32[16,8]) tuple", "f32[16,8], f32[1024,16]) tuple"
+    )
+    assert len(launched(kept)) == 3  # it is written anyway

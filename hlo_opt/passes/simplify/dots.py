@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from hlo_opt.ir import Attribute, Instruction, array, edit
+from hlo_opt.ir import Attribute, Instruction, Shape, array, edit
+from hlo_opt.ops.calls.call import call_of, described
+from hlo_opt.ops.calls.strided import product_of
 from hlo_opt.ops.contraction.table import DotDimensions
 from hlo_opt.passes.simplify.reading import is_a, known
 from hlo_opt.passes.simplify.rule import rule
@@ -77,10 +79,16 @@ def transpose_of_dot(i: Instruction, site: Site) -> Instruction | None:
     wanted = (*range(batches), *range(batches + lefts, ranks), *range(batches, batches + lefts))
     if i.ints("dimensions") != wanted or left.shape.type != right.shape.type:
         return None
+    return _exchanged(dot, i.shape, site)
+
+
+def _exchanged(dot: Instruction, shape: Shape, site: Site) -> Instruction:
+    """The dot with its sides changed."""
+    numbers, (left, right) = DotDimensions.of(dot), dot.operands
     exchanged = site.again(
         dot,
         [right, left],
-        i.shape,
+        shape,
         lhs_batch_dims=numbers.rhs_batch,
         rhs_batch_dims=numbers.lhs_batch,
         lhs_contracting_dims=numbers.rhs_contracting,
@@ -91,6 +99,45 @@ def transpose_of_dot(i: Instruction, site: Site) -> Instruction | None:
         first, *rest = written.text.strip("{} ").split(",")
         edit.set_attribute(exchanged, "operand_precision", Attribute("{" + ",".join([*rest, first]) + "}"))
     return exchanged
+
+
+@rule(
+    "dot-of-exchanged",
+    "dot",
+    "dot of a dot that nobody else reads and libraries copy first = dot of that with its sides changed",
+    "factors commute, and the same products are added up",
+)
+def dot_of_exchanged(i: Instruction, site: Site) -> Instruction | None:
+    products = [n for n, o in enumerate(i.operands) if is_a(o, "dot") and len(o.users) == 1 and _is_plain(o)]
+    call = call_of(i) if products and len(i.operands) == 2 and i.shape.element_count else None
+    if call is None or call.function != "gemm_call" or product_of(call) is not None:
+        return None
+    numbers = DotDimensions.of(i)
+    batch, contracting = [numbers.lhs_batch, numbers.rhs_batch], [numbers.lhs_contracting, numbers.rhs_contracting]
+    for number in products:
+        dot = i.operands[number]
+        of_dot, ranks = DotDimensions.of(dot), dot.shape.rank
+        batches = len(of_dot.lhs_batch)
+        middle = batches + len(of_dot.free(dot.operands[0].shape.rank, right=False))
+        order = [*range(batches), *range(middle, ranks), *range(batches, middle)]
+        if dot.operands[0].shape.type != dot.operands[1].shape.type:
+            continue
+        if not is_rising([order.index(d) for d in numbers.free(ranks, right=bool(number))]):
+            continue
+        shape = array(dot.shape.type, *(dot.shape.dimensions[d] for d in order))
+        shapes, batch_dims, sums = list(call.shapes), list(batch), list(contracting)
+        shapes[number] = described(shape)
+        batch_dims[number] = tuple(order.index(d) for d in batch[number])
+        sums[number] = tuple(order.index(d) for d in contracting[number])
+        arguments = (tuple(batch_dims), tuple(sums), *call.arguments[2:])
+        if product_of(replace(call, shapes=tuple(shapes), arguments=arguments)) is None:
+            continue
+        operands = list(i.operands)
+        operands[number] = _exchanged(dot, shape, site)
+        name = ("lhs", "rhs")[number]
+        places = {f"{name}_batch_dims": batch_dims[number], f"{name}_contracting_dims": sums[number]}
+        return site.again(i, operands, None, **places)
+    return None
 
 
 @rule("dot-of-nothing", "dot", "dot over no elements = 0 everywhere", "a sum of nothing is 0")
