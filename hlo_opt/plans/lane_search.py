@@ -39,6 +39,7 @@ from hlo_opt.plans.lane_rounds import Round, has_text
 from hlo_opt.plans.lane_traces import RoundTrace, end_by_themselves, traced
 from hlo_opt.plans.loop import BLOCK
 from hlo_opt.plans.plan import Region
+from hlo_opt.plans.reads import is_at_hand
 from hlo_opt.plans.region import inlined
 
 MOST_SAME = 16
@@ -351,13 +352,13 @@ class Search:
 
     def _ahead(self, plan: Lanes, trace: RoundTrace) -> tuple[Element, ...]:
         """See `Lanes.ahead`."""
-        counters = {v.parameter for v in plan.values if v.counts is not None}
+        counters = frozenset(v.parameter for v in plan.values if v.counts is not None)
         if (plan.trips or 0) <= ROUNDS_AHEAD or len(trace.computed) > LONGEST_AHEAD:
             return ()
         lane, elements = plan.lane_at(variable(LANE, plan.lanes)), list[Element]()
         for i in plan.round.instructions:
             moves = [start for start in i.operands[1:] if start.literal is None]
-            if read_window(i) in self.parameters and moves and counters.issuperset(moves):
+            if read_window(i) in self.parameters and moves and all(is_at_hand(start, counters) for start in moves):
                 lanes = along(i.shape, plan.dimensions, i.operands[0].shape)
                 if lanes is None and i.shape.element_count > MOST_AHEAD:
                     return ()
@@ -440,16 +441,36 @@ class Search:
         return self.is_written_only(number) and self._is_whole(update)
 
     def _is_whole(self, update: Instruction) -> bool:
-        """Whether all rounds together write the whole array: each round all of it, or each round the next row."""
-        opened, shape, window = self.opened, update.shape, update.operands[1].shape
-        trips = self.trips or 0
+        """Whether all rounds together write the whole array: each round all of it, or each round the next row, from the
+        first one on or from the last one back."""
+        shape, window, trips = update.shape, update.operands[1].shape, self.trips or 0
         differ = [d for d in range(shape.rank) if shape.dimensions[d] != window.dimensions[d]]
         if len(differ) != 1:
             return not differ and trips > 0
         if window.dimensions[differ[0]] != 1 or trips < shape.dimensions[differ[0]]:
             return False
-        start = update.operands[2 + differ[0]]
-        return any(parameter is start and self.counts(n) == (0, 1) for n, parameter in opened.parameters.items())
+        first, step = self._line_of(update.operands[2 + differ[0]]) or (0, 0)
+        last = first + step * (trips - 1)
+        return abs(step) == 1 and min(first, last) <= 0 and max(first, last) >= shape.dimensions[differ[0]] - 1
+
+    def _line_of(self, value: Instruction) -> tuple[int, int] | None:
+        """(first value, step) of an integer to which each round adds the same number: a counter, a constant, a sum or a
+        difference of two such that does not wrap; None for any other value."""
+        constant = _integer(value)
+        if constant is not None:
+            return constant, 0
+        number = value.parameter_number
+        if number is not None:
+            return self.counts(number) if self.opened.parameters.get(number) is value else None
+        sign = SIGNS.get(value.opcode)
+        if sign is None or not value.shape.type.is_integer:
+            return None
+        lines = [self._line_of(operand) for operand in value.operands]
+        if lines[0] is None or lines[1] is None:
+            return None
+        first, step = (one + sign * other for one, other in zip(*lines, strict=True))
+        ends, (low, high) = (first, first + step * (self.trips or 0)), value.shape.type.limits
+        return (first, step) if low <= min(ends) and max(ends) <= high else None
 
     def counts(self, number: int) -> tuple[int, int] | None:
         """(first value, step) of a value to which each round adds the same number; None for any other value."""

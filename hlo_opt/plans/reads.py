@@ -252,7 +252,7 @@ def _below(trace: Trace, instruction: Instruction, number: int, index: Index) ->
     runtime = []
     for at in read.runtime:
         how = spec.index(instruction, at) if spec is not None and spec.index is not None else None
-        trace.looks_up = trace.looks_up or not _is_at_hand(instruction.operands[at], trace.walk.known)
+        trace.looks_up = trace.looks_up or not is_at_hand(instruction.operands[at], trace.walk.known)
         runtime.append(_drawn(trace, index if how is None else how.apply(index), max(sizes, default=1)))
     if 0 in read.symbols:  # an empty fold reads nothing
         return (), 0.0, False
@@ -263,7 +263,7 @@ def _below(trace: Trace, instruction: Instruction, number: int, index: Index) ->
     return read.apply(index, symbols, runtime), share, bool(conditions)
 
 
-def _is_at_hand(value: Instruction, known: frozenset[Instruction]) -> bool:
+def is_at_hand(value: Instruction, known: frozenset[Instruction]) -> bool:
     """Whether a value depends on what is known alone, such as a counter of rounds."""
     if not known:
         return False
