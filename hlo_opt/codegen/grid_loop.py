@@ -7,18 +7,18 @@ value, the second reads it and writes the first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.indices import block_of, thread_of
-from hlo_opt.codegen.phases import Crew, count, meeting_places
+from hlo_opt.codegen.phases import Before, Crew, count, meeting_places
 from hlo_opt.codegen.tree import Break, GridBarrier, Kept
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Constant, Expression, add, constant, multiply
 from hlo_opt.ops.code import NOTHING, Name, code, negated
-from hlo_opt.plans.grid_loop import InGrid
+from hlo_opt.plans.grid_loop import InGrid, beside
 from hlo_opt.plans.phases import StoredValue
 from hlo_opt.plans.plan import Plan, Segment
 
@@ -30,7 +30,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[InGrid], first_block: in
     arrived = builder.numbered("arrived")
     builder.tables.append(Kept("unsigned int", arrived, 1))
     place = add(multiply(block_of(first_block, part.blocks), block), thread_of(block))
-    crew = Crew(part.threads, builder.declare("own", place), place, block)
+    crew = Crew(part.threads, builder.declare("own", place), place, block, late=True)
     loop = _Loop(builder, part, crew, pointers, GridBarrier(arrived), *_memory(plan, part))
     loop.begin()
     loop.rounds()
@@ -93,10 +93,7 @@ class _Loop:
         builder, part = self.builder, self.part
         self.turn(False)
         for phase in part.phases:
-            for computed in phase:
-                self.crew.compute(
-                    builder, computed, builder.pointer(computed.stands), places.get(computed), lambda: None
-                )
+            self.compute(phase, places, lambda: None)
             builder.add(self.meeting)
         if part.test is not None:
             builder.add(Break(negated(builder.stored_element(builder.pointer(part.test), part.test.shape, ()))))
@@ -122,19 +119,23 @@ class _Loop:
         builder, part = self.builder, self.part
         self.turn(is_second)
         for step, phase in enumerate(part.phases):
-            for computed in phase:
-                self.crew.compute(
-                    builder,
-                    computed,
-                    builder.pointer(computed.stands),
-                    places.get(computed),
-                    lambda: count(builder, part, number),
-                )
+            self.compute(phase, places, lambda: count(builder, part, number))
             self.write(step, number)
             builder.add(self.meeting)
         self.write(len(part.phases), number)
         if part.waits:
             builder.add(self.meeting)
+
+    def compute(self, phase: Sequence[StoredValue], places: Mapping[StoredValue, Name], before: Before) -> None:
+        """Write the cells of a phase."""
+        for cells in beside(phase):
+            first = cells[0]
+            if len(cells) == 1:
+                pointer = self.builder.pointer(first.stands)
+                self.crew.compute(self.builder, first, pointer, places.get(first), before)
+            else:
+                written = [(self.builder.pointer(cell.stands), cell.value) for cell in cells]
+                self.crew.all(self.builder, first.value.shape, written, before)
 
     def write(self, phase: int, number: Expression) -> None:
         """Write the results of a phase."""

@@ -34,12 +34,13 @@ Before = Callable[[], None]
 @dataclass(frozen=True)
 class Crew:
     """Threads that divide elements among them: their number, the thread's number, the same as an expression, and the
-    threads per block."""
+    threads per block. `late`: what they go over is in memory that a compiler cannot tell apart from what they write."""
 
     threads: int
     own: Variable
     place: Expression
     block: int
+    late: bool = False
 
     @contextmanager
     def element(self, builder: Builder, shape: Shape) -> Iterator[Index]:
@@ -49,17 +50,29 @@ class Crew:
         kind = index_type(Variable(0, size + self.threads, ""))
         # counted, so that a compiler knows how many rounds there are
         counter = Name(builder.names.fresh("turn")) if size > self.threads else None
-        with builder.walk(kind, place, self.own, size, self.threads, counter, AHEAD):
+        with builder.walk(kind, place, self.own, size, self.threads, counter, AHEAD, self.late):
             yield place_in(shape, place)
 
     def each(
         self, builder: Builder, shape: Shape, pointer: Name, value: Instruction, before: Before | None = None
     ) -> None:
         """Write all elements of an array of this shape."""
+        self.all(builder, shape, [(pointer, value)], before)
+
+    def all(
+        self,
+        builder: Builder,
+        shape: Shape,
+        written: Sequence[tuple[Name, Instruction]],
+        before: Before | None = None,
+    ) -> None:
+        """Write all elements of arrays that lie as one of this shape does: what several of them need is loaded once."""
         with self.element(builder, shape) as index:
             if before is not None:
                 before()
-            builder.store(pointer, shape, index, builder.value(value, index))
+            elements = [builder.value(value, index) for _, value in written]
+            for (pointer, value), element in zip(written, elements, strict=True):
+                builder.store(pointer, value.shape, index, element)
 
     def compute(
         self, builder: Builder, computed: StoredValue, pointer: Name, parts: Name | None, before: Before
