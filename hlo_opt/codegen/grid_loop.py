@@ -18,7 +18,7 @@ from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Constant, Expression, add, constant, multiply
 from hlo_opt.ops.code import NOTHING, Name, code, negated
-from hlo_opt.plans.grid_loop import InGrid, beside
+from hlo_opt.plans.grid_loop import InGrid
 from hlo_opt.plans.phases import StoredValue
 from hlo_opt.plans.plan import Plan, Segment
 
@@ -128,7 +128,7 @@ class _Loop:
 
     def compute(self, phase: Sequence[StoredValue], places: Mapping[StoredValue, Name], before: Before) -> None:
         """Write the cells of a phase."""
-        for cells in beside(phase):
+        for cells in self.part.beside(phase):
             first = cells[0]
             if len(cells) == 1:
                 pointer = self.builder.pointer(first.stands)

@@ -28,10 +28,12 @@ BLOCK = 256
 
 @dataclass(frozen=True)
 class InGrid(Phases):
-    """A loop that all blocks of a launch share; `blocks` is their number."""
+    """A loop that all blocks of a launch share; `blocks` is their number. `in_lanes`: the threads are lanes of a
+    processor's vectors."""
 
     kind: ClassVar[str] = "grid-loop"
     blocks: int = 1
+    in_lanes: bool = False
 
     @property
     def block(self) -> int:
@@ -69,6 +71,16 @@ class InGrid(Phases):
         """Bytes of the partial sums that the warps of a block combine: one per value and warp."""
         return sum(cell.team.places(block) * cell.part_bytes for cell in self.cells)
 
+    def beside(self, phase: Sequence[StoredValue]) -> list[list[StoredValue]]:
+        """The cells of a phase that threads compute together: those without teams that lie in memory in the same way.
+        A processor's caches are near, and few arrays at a time are quicker."""
+        groups: dict[object, list[StoredValue]] = {}
+        for cell in phase:
+            shape = cell.value.shape
+            is_alone = self.in_lanes or cell.team.ways > 1
+            groups.setdefault(cell if is_alone else (shape.dimensions, shape.minor_to_major), []).append(cell)
+        return list(groups.values())
+
     def written_in(self, result: Results) -> int:
         """The number of the first phase at which all inputs of a result are ready; the number of phases if they are
         ready only after the last."""
@@ -104,7 +116,7 @@ def walks(region: Region, segment: Segment[InGrid], launch: Launch) -> list[Walk
         if result.before is not None:
             walks.append(_start(result.update.shape, result.before, threads, is_result=True, is_shared=False))
     for phase in part.phases:
-        of_phase = [walk for cells in beside(phase) for walk in _of_cells(part, cells)]
+        of_phase = [walk for cells in part.beside(phase) for walk in _of_cells(part, cells)]
         walks += [_meeting(of_phase[0], 1), *of_phase[1:]]
     for number, result in enumerate(part.results):
         shape = result.window
@@ -125,16 +137,6 @@ def walks(region: Region, segment: Segment[InGrid], launch: Launch) -> list[Walk
         shape = value.parameter.shape
         walks.append(_meeting(_each_element(part, [value.result], shape), int(not number)))
     return walks
-
-
-def beside(phase: Sequence[StoredValue]) -> list[list[StoredValue]]:
-    """The cells of a phase that threads compute together: those without teams that lie in memory in the same way."""
-    groups: dict[object, list[StoredValue]] = {}
-    for cell in phase:
-        shape = cell.value.shape
-        lies = (shape.dimensions, shape.minor_to_major) if cell.team.ways == 1 else cell
-        groups.setdefault(lies, []).append(cell)
-    return list(groups.values())
 
 
 def _each_element(part: InGrid, values: Sequence[Instruction], shape: Shape) -> Walk:
