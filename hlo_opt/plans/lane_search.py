@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 
@@ -16,7 +16,8 @@ from hlo_opt.analysis.graph.loops import derived_trip_count, known_trip_count
 from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
-from hlo_opt.ir.index_map import variable
+from hlo_opt.ir.index_map import variable, variables_of
+from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops.logic import asked_of_all, conjuncts
 from hlo_opt.ops.lowering import Element
 from hlo_opt.ops.sets import SIGNS, looped, read_window, tuple_elements, tuple_index, written_window
@@ -345,6 +346,7 @@ class Search:
             self.obstacle = self.obstacle or opened.any[0][1]
             return None
         costs = {i: of_value(old if old.opcode == i.opcode else i) for i, old in opened.origins.items()}
+        costs.update(dict.fromkeys(_known(trace.computed), NOTHING))
         work = sum((costs[i] for i, _ in trace.computed), NOTHING)
         ahead, serial = self._ahead(plan, trace), _longest(opened, costs)
         early = tuple(itertools.islice((e for e in trace.always if takes_long(e[0])), MOST_EARLY))
@@ -518,6 +520,16 @@ def _candidates(shapes: Sequence[Shape]) -> list[tuple[int, ...]]:
     kept = (c for n in range(1, len(sizes) + 1) for c in itertools.combinations(range(len(sizes)), n))
     choices = {tuple(sizes[d] for d in dimensions) for dimensions in kept}
     return sorted(choices, key=lambda s: (-math.prod(s), s))
+
+
+def _known(computed: Collection[Element]) -> set[Instruction]:
+    """The operations whose elements a compiler knows: they depend on literals alone, as an identity matrix does, and
+    their places are known."""
+    moving = {i for i, index in computed if any(map(variables_of, index))}
+    known: dict[Instruction, bool] = {}
+    for i in needed_first(list({i: None for i, _ in computed}), lambda i: i.operands):
+        known[i] = i.parameter_number is None and i not in moving and all(known[o] for o in i.operands)
+    return {i for i, _ in computed if known[i]}
 
 
 def _longest(opened: Opened, costs: dict[Instruction, Work]) -> int:

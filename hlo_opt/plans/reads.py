@@ -165,6 +165,12 @@ class Trace:
         inner = max([self.inner(read.index) for read in self.reads], default=1)
         return max(1, math.ceil(self.walk.rounds / self.walk.ahead) * math.ceil(inner / AHEAD))
 
+    @property
+    def first(self) -> float:
+        """The part of its loads that a thread has under way at a time."""
+        inner = max([self.inner(read.index) for read in self.reads], default=1)
+        return min(1.0, self.walk.ahead / max(1, self.walk.rounds)) * min(1.0, AHEAD / max(1, inner))
+
     @cached_property
     def ahead(self) -> float:
         """Bytes that a thread loads before it needs the first of them."""
