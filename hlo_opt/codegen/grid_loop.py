@@ -134,7 +134,7 @@ class _Loop:
                 pointer = self.builder.pointer(first.stands)
                 self.crew.compute(self.builder, first, pointer, places.get(first), before)
             else:
-                written = [(self.builder.pointer(cell.stands), cell.value) for cell in cells]
+                written = [(self.builder.pointer(cell.stands), cell.value, cell.stands) for cell in cells]
                 self.crew.all(self.builder, first.value.shape, written, before)
 
     def write(self, phase: int, number: Expression) -> None:

@@ -57,21 +57,25 @@ class Crew:
         self, builder: Builder, shape: Shape, pointer: Name, value: Instruction, before: Before | None = None
     ) -> None:
         """Write all elements of an array of this shape."""
-        self.all(builder, shape, [(pointer, value)], before)
+        self.all(builder, shape, [(pointer, value, value)], before)
 
     def all(
         self,
         builder: Builder,
         shape: Shape,
-        written: Sequence[tuple[Name, Instruction]],
+        written: Sequence[tuple[Name, Instruction, Instruction]],
         before: Before | None = None,
     ) -> None:
-        """Write all elements of arrays that lie as one of this shape does: what several of them need is loaded once."""
+        """Write all elements of arrays that lie as one of this shape does: what several of them need is loaded once.
+        For each its pointer, its value, and what stands for that in those after it."""
         with self.element(builder, shape) as index:
             if before is not None:
                 before()
-            elements = [builder.value(value, index) for _, value in written]
-            for (pointer, value), element in zip(written, elements, strict=True):
+            elements = []
+            for _, value, stands in written:
+                elements.append(builder.value(value, index))
+                builder.provide(stands, None, index, elements[-1])
+            for (pointer, value, _), element in zip(written, elements, strict=True):
                 builder.store(pointer, value.shape, index, element)
 
     def compute(

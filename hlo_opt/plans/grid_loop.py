@@ -160,6 +160,7 @@ def _of_cells(part: InGrid, cells: Sequence[StoredValue]) -> Iterator[Walk]:
     cell = cells[0]
     shape, team, threads, trips, near = cell.value.shape, cell.team, part.threads, part.rounds, part.near
     whole = _each_element(part, [each.value for each in cells], shape)
+    whole = replace(whole, known=whole.known | {each.stands for each in cells})
     if team.ways == 1:
         yield whole
         return

@@ -160,7 +160,9 @@ def _divided(instruction: Instruction) -> Work | None:
     if spec is None or not isinstance(spec.cuda, Elementwise) or not instruction.shape.type.is_integer:
         return None
     text = spec.cuda.text_for(instruction) or ""
-    return _WHOLE * _WIDTH.get(instruction.shape.type.bits, 1.0) if _WHOLE_DIVISIONS & {*_CALLED.findall(text)} else None
+    return (
+        _WHOLE * _WIDTH.get(instruction.shape.type.bits, 1.0) if _WHOLE_DIVISIONS & {*_CALLED.findall(text)} else None
+    )
 
 
 def _of_elementwise(instruction: Instruction, how: Elementwise, *, rounds: bool) -> Work:

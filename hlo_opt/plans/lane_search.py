@@ -21,6 +21,7 @@ from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops.logic import asked_of_all, conjuncts
 from hlo_opt.ops.lowering import Element
 from hlo_opt.ops.sets import SIGNS, looped, read_window, tuple_elements, tuple_index, written_window
+from hlo_opt.plans.element_reads import is_at_hand
 from hlo_opt.plans.instructions import NOTHING, Work, of_value, takes_long
 from hlo_opt.plans.lane_loop import (
     LANE,
@@ -40,7 +41,6 @@ from hlo_opt.plans.lane_rounds import Round, has_text
 from hlo_opt.plans.lane_traces import RoundTrace, end_by_themselves, traced
 from hlo_opt.plans.loop import BLOCK
 from hlo_opt.plans.plan import Region
-from hlo_opt.plans.reads import is_at_hand
 from hlo_opt.plans.region import inlined
 
 MOST_SAME = 16

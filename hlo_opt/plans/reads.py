@@ -19,6 +19,7 @@ from hlo_opt.ir.index_map import Expression, linearize, split_constant, variable
 from hlo_opt.ops.lowering import Element, Elementwise, Index
 from hlo_opt.ops.sets import tuple_index
 from hlo_opt.ops.spec import find
+from hlo_opt.plans.element_reads import is_at_hand
 from hlo_opt.plans.instructions import divides, divides_by_constant
 from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Walk
 
@@ -267,23 +268,6 @@ def _below(trace: Trace, instruction: Instruction, number: int, index: Index) ->
         low, high = c.expression.low, c.expression.high
         share *= max(0, min(c.high, high) - max(c.low, low) + 1) / (high - low + 1)
     return read.apply(index, symbols, runtime), share, bool(conditions)
-
-
-def is_at_hand(value: Instruction, known: frozenset[Instruction]) -> bool:
-    """Whether a value depends on what is known alone, such as a counter of rounds."""
-    if not known:
-        return False
-    stack, seen = [value], {value}
-    while stack:
-        value = stack.pop()
-        if value in known:
-            continue
-        if value.parameter_number is not None:
-            return False
-        fresh = [o for o in value.operands if o not in seen]
-        seen.update(fresh)
-        stack += fresh
-    return True
 
 
 def _drawn(trace: Trace, at: Index, size: int) -> Expression:

@@ -110,6 +110,24 @@ def far(size: int) -> str:
     return loop([shape, shape], lines, ["y", "w"])
 
 
+@pytest.mark.parametrize(("read", "phases"), [("y", 1), ("u", 2)])
+@pytest.mark.parametrize("size", [900, 3000])
+def test_what_a_thread_has_just_computed_needs_no_meeting(read: str, phases: int, size: int) -> None:
+    """A speed, and a place that moves by it: also where the sum reads another thread's."""
+    shape = f"f32[{size}]"
+    lines = [
+        f"h = {shape} reverse(x1), dimensions={{0}}",
+        f"y = {shape} add(h, x2)",
+        f"u = {shape} reverse(y), dimensions={{0}}",
+        f"w = {shape} subtract(x1, {read})",
+    ]
+    text = loop([shape, shape], lines, ["w", "y"])
+    part: Any = Shared().plan(text).segments[0].part
+    assert len(part.phases) == phases
+    for form in ("plain", "lanes"):
+        Shared(form).all_agree([text])
+
+
 @pytest.mark.parametrize("turns", [2, 3, 4, 5, 8, 9])
 @pytest.mark.parametrize("rest", [0, 1, 767])
 def test_the_turns_of_a_thread_load_before_they_store(turns: int, rest: int) -> None:
