@@ -7,12 +7,12 @@ value, the second reads it and writes the first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.indices import block_of, thread_of
-from hlo_opt.codegen.phases import Before, Crew, count, meeting_places
+from hlo_opt.codegen.phases import Crew, count, meeting_places
 from hlo_opt.codegen.tree import Break, GridBarrier, Kept
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Instruction
@@ -93,7 +93,7 @@ class _Loop:
         builder, part = self.builder, self.part
         self.turn(False)
         for phase in part.phases:
-            self.compute(phase, places, lambda: None)
+            self.crew.phase(builder, part, phase, places, lambda: None)
             builder.add(self.meeting)
         if part.test is not None:
             builder.add(Break(negated(builder.stored_element(builder.pointer(part.test), part.test.shape, ()))))
@@ -119,23 +119,12 @@ class _Loop:
         builder, part = self.builder, self.part
         self.turn(is_second)
         for step, phase in enumerate(part.phases):
-            self.compute(phase, places, lambda: count(builder, part, number))
+            self.crew.phase(builder, part, phase, places, lambda: count(builder, part, number))
             self.write(step, number)
             builder.add(self.meeting)
         self.write(len(part.phases), number)
         if part.waits:
             builder.add(self.meeting)
-
-    def compute(self, phase: Sequence[StoredValue], places: Mapping[StoredValue, Name], before: Before) -> None:
-        """Write the cells of a phase."""
-        for cells in self.part.beside(phase):
-            first = cells[0]
-            if len(cells) == 1:
-                pointer = self.builder.pointer(first.stands)
-                self.crew.compute(self.builder, first, pointer, places.get(first), before)
-            else:
-                written = [(self.builder.pointer(cell.stands), cell.value, cell.stands) for cell in cells]
-                self.crew.all(self.builder, first.value.shape, written, before)
 
     def write(self, phase: int, number: Expression) -> None:
         """Write the results of a phase."""

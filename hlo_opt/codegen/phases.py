@@ -78,6 +78,23 @@ class Crew:
             for (pointer, value, _), element in zip(written, elements, strict=True):
                 builder.store(pointer, value.shape, index, element)
 
+    def phase(
+        self,
+        builder: Builder,
+        part: Phases,
+        phase: Sequence[StoredValue],
+        places: Mapping[StoredValue, Name],
+        before: Before,
+    ) -> None:
+        """Write the cells of a phase. `places` are where the warps of teams meet."""
+        for cells in part.beside(phase):
+            first = cells[0]
+            if len(cells) == 1:
+                self.compute(builder, first, builder.pointer(first.stands), places.get(first), before)
+            else:
+                written = [(builder.pointer(cell.stands), cell.value, cell.stands) for cell in cells]
+                self.all(builder, first.value.shape, written, before)
+
     def compute(
         self, builder: Builder, computed: StoredValue, pointer: Name, parts: Name | None, before: Before
     ) -> None:

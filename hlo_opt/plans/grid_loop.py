@@ -28,12 +28,10 @@ BLOCK = 256
 
 @dataclass(frozen=True)
 class InGrid(Phases):
-    """A loop that all blocks of a launch share; `blocks` is their number. `in_lanes`: the threads are lanes of a
-    processor's vectors."""
+    """A loop that all blocks of a launch share; `blocks` is their number."""
 
     kind: ClassVar[str] = "grid-loop"
     blocks: int = 1
-    in_lanes: bool = False
 
     @property
     def block(self) -> int:
@@ -70,16 +68,6 @@ class InGrid(Phases):
     def shared_bytes(self, block: int) -> int:
         """Bytes of the partial sums that the warps of a block combine: one per value and warp."""
         return sum(cell.team.places(block) * cell.part_bytes for cell in self.cells)
-
-    def beside(self, phase: Sequence[StoredValue]) -> list[list[StoredValue]]:
-        """The cells of a phase that threads compute together: those without teams that lie in memory in the same way.
-        A processor's caches are near, and few arrays at a time are quicker."""
-        groups: dict[object, list[StoredValue]] = {}
-        for cell in phase:
-            shape = cell.value.shape
-            is_alone = self.in_lanes or cell.team.ways > 1
-            groups.setdefault(cell if is_alone else (shape.dimensions, shape.minor_to_major), []).append(cell)
-        return list(groups.values())
 
     def written_in(self, result: Results) -> int:
         """The number of the first phase at which all inputs of a result are ready; the number of phases if they are

@@ -177,6 +177,7 @@ class Phases:
     test     the parameter of the cell that holds the condition for another round; None if the number is known
     aliases  (output, parameter): arrays of which the rounds may leave elements unchanged
     origins  the operation of the module for each instruction of the round
+    in_lanes whether the threads are lanes of a processor's vectors
     """
 
     hero: Instruction
@@ -193,6 +194,7 @@ class Phases:
     test: Instruction | None
     aliases: tuple[tuple[int, int], ...]
     origins: Mapping[Instruction, Instruction]
+    in_lanes: bool = False
 
     @classmethod
     def of(cls, cut: Phases) -> Self:
@@ -209,9 +211,21 @@ class Phases:
         """All cells of a round."""
         return [cell for phase in self.phases for cell in phase]
 
+    def beside(self, phase: Sequence[StoredValue]) -> list[list[StoredValue]]:
+        """The cells of a phase that threads compute together: those without teams that lie in memory in the same way.
+        A processor's caches are near, and few arrays at a time are quicker."""
+        groups: dict[object, list[StoredValue]] = {}
+        for cell in phase:
+            shape = cell.value.shape
+            is_alone = self.in_lanes or cell.team.ways > 1
+            groups.setdefault(cell if is_alone else (shape.dimensions, shape.minor_to_major), []).append(cell)
+        return list(groups.values())
+
     def joined(self) -> Self:
         """The same with fewer phases: a cell that reads another only where a thread has just computed its element needs
         no phase of its own."""
+        if self.in_lanes:
+            return self
         known: dict[Instruction, StoredValue] = {}
         number: dict[Instruction, int] = {}
         phases: list[list[StoredValue]] = []
