@@ -58,14 +58,7 @@ def _round(
     round_: Expression | None,
 ) -> None:
     for phase in part.phases:
-        for computed in phase:
-            crew.compute(
-                builder,
-                computed,
-                builder.pointer(computed.stands),
-                places.get(computed),
-                lambda: count(builder, part, round_),
-            )
+        crew.phase(builder, part, phase, places, lambda: count(builder, part, round_))
         builder.add(Barrier())
     if part.test is not None:
         builder.add(Break(negated(builder.stored_element(builder.pointer(part.test), part.test.shape, ()))))

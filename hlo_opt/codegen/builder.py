@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from hlo_opt.codegen.index_text import fits_int
 from hlo_opt.codegen.indices import Indices
 from hlo_opt.codegen.scalars import bits_table, from_table, literal, loaded, register_type, stored, zero
 from hlo_opt.codegen.statements import ElementKey
@@ -47,7 +48,8 @@ class Builder(Indices):
         value = self.value(start, at)
         if start.shape.type == U64:
             value = code(f"({{0}} > {unsigned_long(most)} ? {unsigned_long(most)} : {{0}})", value)
-        self._scopes[-1].starts[key] = index = self.index(value, 0, most)
+        fits = all(fits_int(Variable(0, high, "")) for high in (start.shape.type.limits[1], most))
+        self._scopes[-1].starts[key] = index = self.index(value, 0, most, fits=fits)
         self.asked.append((start, at, most))
         return index
 

@@ -38,6 +38,7 @@ from hlo_opt.codegen.tree import (
     kinds_in,
     names_in,
 )
+from hlo_opt.codegen.turns import stored_late
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.ir.size import NAME as SIZE
 from hlo_opt.ir.size import unsigned
@@ -125,8 +126,9 @@ def statement_lines(
             case Network(steps) | ThreadChain(steps) | Peeled(steps) | AtomicChange(steps):
                 yield from statement_lines(steps, margin, text)
             case StrideLoop():
-                once = walked_once(statement)
-                yield from statement_lines([walked(statement) if once is None else once], margin, text)
+                once, late = walked_once(statement), stored_late(statement, _start_of(statement))
+                plain = [walked(statement)] if once is None else [once]
+                yield from statement_lines(plain if late is None else late, margin, text)
             case For(kind, counter, start, test, step, advice, body):
                 if advice:
                     yield f"{margin}#pragma {advice}"
@@ -184,7 +186,7 @@ def kept_text(table: Kept, first: int) -> str:
 
 def walked(walk: StrideLoop) -> For:
     """The loop of a walk."""
-    start, name = render(walk.start, _no_digit), walk.name
+    start, name = _start_of(walk), walk.name
     if walk.counter is None:
         test, step = code("{} < {}", name, walk.end), code("{} += {}", name, walk.stride)
         return For(walk.kind, name, start, test, step, body=walk.body)
@@ -201,9 +203,13 @@ def walked_once(walk: StrideLoop) -> Block | None:
     number is below that of the threads, and prepares for many rounds. None for any other walk."""
     if walk.rounds > 1 or walk.counter is not None:
         return None
-    first = Let(walk.kind, walk.name, render(walk.start, _no_digit), is_index=True)
+    first = Let(walk.kind, walk.name, _start_of(walk), is_index=True)
     within = code("{} < {}", walk.name, walk.end)
     return Block(body=[first, *walk.body] if walk.end == walk.stride else [first, Block(within, walk.body)])
+
+
+def _start_of(walk: StrideLoop) -> Code:
+    return render(walk.start, _no_digit)
 
 
 def _no_digit(expression: Expression) -> Code:

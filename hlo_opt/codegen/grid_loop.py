@@ -30,7 +30,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[InGrid], first_block: in
     arrived = builder.numbered("arrived")
     builder.tables.append(Kept("unsigned int", arrived, 1))
     place = add(multiply(block_of(first_block, part.blocks), block), thread_of(block))
-    crew = Crew(part.threads, builder.declare("own", place), place, block)
+    crew = Crew(part.threads, builder.declare("own", place), place, block, late=True)
     loop = _Loop(builder, part, crew, pointers, GridBarrier(arrived), *_memory(plan, part))
     loop.begin()
     loop.rounds()
@@ -93,10 +93,7 @@ class _Loop:
         builder, part = self.builder, self.part
         self.turn(False)
         for phase in part.phases:
-            for computed in phase:
-                self.crew.compute(
-                    builder, computed, builder.pointer(computed.stands), places.get(computed), lambda: None
-                )
+            self.crew.phase(builder, part, phase, places, lambda: None)
             builder.add(self.meeting)
         if part.test is not None:
             builder.add(Break(negated(builder.stored_element(builder.pointer(part.test), part.test.shape, ()))))
@@ -122,14 +119,7 @@ class _Loop:
         builder, part = self.builder, self.part
         self.turn(is_second)
         for step, phase in enumerate(part.phases):
-            for computed in phase:
-                self.crew.compute(
-                    builder,
-                    computed,
-                    builder.pointer(computed.stands),
-                    places.get(computed),
-                    lambda: count(builder, part, number),
-                )
+            self.crew.phase(builder, part, phase, places, lambda: count(builder, part, number))
             self.write(step, number)
             builder.add(self.meeting)
         self.write(len(part.phases), number)

@@ -150,10 +150,10 @@ class Indices(Statements):
         self._index(Name(result.name), result, value)
         return result
 
-    def index(self, value: Code, low: int, high: int) -> Expression:
+    def index(self, value: Code, low: int, high: int, *, fits: bool = False) -> Expression:
         if low >= high:
             return constant(low)
-        wide = self.unclamped_index(value)
+        wide = self.unclamped_index(value, fits=fits)
         result = Variable(low, high, self.names.numbered("i"))
         kind = index_type(result)
         chosen = code(f"({kind})({{0}} < {low} ? {low} : ({{0}} > {high} ? {high} : {{0}}))", wide)
@@ -192,9 +192,9 @@ class Indices(Statements):
         self._index(Name(result.name), result, code(f"({index_type(result)}){{}}", wide))
         return result
 
-    def unclamped_index(self, value: Code) -> Code:
-        name = self.numbered("r")
-        self.add(Let("long long", name, code("(long long)({})", value), is_index=True))
+    def unclamped_index(self, value: Code, *, fits: bool = False) -> Code:
+        name, kind = self.numbered("r"), "int" if fits else "long long"
+        self.add(Let(kind, name, code(f"({kind})({{}})", value), is_index=True))
         return of(name)
 
     def address(self, shape: Shape, index: Index) -> Code:

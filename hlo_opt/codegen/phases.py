@@ -34,12 +34,13 @@ Before = Callable[[], None]
 @dataclass(frozen=True)
 class Crew:
     """Threads that divide elements among them: their number, the thread's number, the same as an expression, and the
-    threads per block."""
+    threads per block. `late`: what they go over is in memory that a compiler cannot tell apart from what they write."""
 
     threads: int
     own: Variable
     place: Expression
     block: int
+    late: bool = False
 
     @contextmanager
     def element(self, builder: Builder, shape: Shape) -> Iterator[Index]:
@@ -49,17 +50,50 @@ class Crew:
         kind = index_type(Variable(0, size + self.threads, ""))
         # counted, so that a compiler knows how many rounds there are
         counter = Name(builder.names.fresh("turn")) if size > self.threads else None
-        with builder.walk(kind, place, self.own, size, self.threads, counter, AHEAD):
+        with builder.walk(kind, place, self.own, size, self.threads, counter, AHEAD, self.late):
             yield place_in(shape, place)
 
     def each(
         self, builder: Builder, shape: Shape, pointer: Name, value: Instruction, before: Before | None = None
     ) -> None:
         """Write all elements of an array of this shape."""
+        self.all(builder, shape, [(pointer, value, value)], before)
+
+    def all(
+        self,
+        builder: Builder,
+        shape: Shape,
+        written: Sequence[tuple[Name, Instruction, Instruction]],
+        before: Before | None = None,
+    ) -> None:
+        """Write all elements of arrays that lie as one of this shape does: what several of them need is loaded once.
+        For each its pointer, its value, and what stands for that in those after it."""
         with self.element(builder, shape) as index:
             if before is not None:
                 before()
-            builder.store(pointer, shape, index, builder.value(value, index))
+            elements = []
+            for _, value, stands in written:
+                elements.append(builder.value(value, index))
+                builder.provide(stands, None, index, elements[-1])
+            for (pointer, value, _), element in zip(written, elements, strict=True):
+                builder.store(pointer, value.shape, index, element)
+
+    def phase(
+        self,
+        builder: Builder,
+        part: Phases,
+        phase: Sequence[StoredValue],
+        places: Mapping[StoredValue, Name],
+        before: Before,
+    ) -> None:
+        """Write the cells of a phase. `places` are where the warps of teams meet."""
+        for cells in part.beside(phase):
+            first = cells[0]
+            if len(cells) == 1:
+                self.compute(builder, first, builder.pointer(first.stands), places.get(first), before)
+            else:
+                written = [(builder.pointer(cell.stands), cell.value, cell.stands) for cell in cells]
+                self.all(builder, first.value.shape, written, before)
 
     def compute(
         self, builder: Builder, computed: StoredValue, pointer: Name, parts: Name | None, before: Before

@@ -244,9 +244,10 @@ class Statements:
         stride: int,
         counter: Name | None = None,
         unrolled: int = 0,
+        late: bool = False,
     ) -> Iterator[Variable]:
         """See `StrideLoop`. `start` must be a variable or a constant."""
-        walk = StrideLoop(kind, Name(step.name), start, end, stride, counter, unrolled=unrolled)
+        walk = StrideLoop(kind, Name(step.name), start, end, stride, counter, unrolled=unrolled, late=late)
         self.add(walk)
         with self.inside(walk.body):
             yield step

@@ -160,7 +160,8 @@ class StrideLoop:
     """A loop of a thread over `start`, `start + stride`, ... below `end`.
 
     `start` is the thread's number among `stride` threads. A `counter` numbers the iterations, so that a compiler can
-    unroll the loop: all of it, or `unrolled` iterations at a time.
+    unroll the loop: all of it, or `unrolled` iterations at a time. `late`: no iteration reads what others store, so
+    that they may store after all have read.
     """
 
     kind: str
@@ -171,6 +172,7 @@ class StrideLoop:
     counter: Name | None = None
     body: list[Statement] = field(default_factory=list)
     unrolled: int = 0
+    late: bool = False
 
     @property
     def rounds(self) -> int:

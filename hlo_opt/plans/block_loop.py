@@ -154,7 +154,7 @@ def _of_cell(part: InBlock, cell: StoredValue, block: int, *, near: bool, barrie
         barriers=barriers + 2 * elements * team.meets,
         shuffles=elements * team.shuffles,
         shared=(1.0 + (2.0 - len(wanted)) * terms) / steps,
-        hops=1 + elements * team.meets,
+        hops=barriers + elements * team.meets,
         registers=1,
         times=part.rounds,
         near=frozenset(part.read) if near else frozenset(),

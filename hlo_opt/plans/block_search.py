@@ -33,7 +33,7 @@ def _owned(search: Search | None, *, in_lanes: bool = False) -> InBlock | None:
     if cut is None or any(v.parameter.shape.element_count > LARGEST for v in cut.state):
         return None
     phases = tuple(tuple(cell.with_team(BLOCK, BLOCK, in_lanes=in_lanes) for cell in phase) for phase in cut.phases)
-    part = replace(InBlock.of(cut), phases=phases)
+    part = InBlock.of(replace(cut, phases=phases, in_lanes=in_lanes)).joined()
     work = sum(cell.value.shape.element_count * cell.terms for cell in part.cells)
     if part.shared_bytes(part.block) > SHARED_BYTES:
         part = part.in_turns()

@@ -154,3 +154,20 @@ def _read_by(instruction: Instruction, read: IndexMap | None, index: Index) -> I
     if read is None or read.runtime or any(size > 1 for size in read.symbols):
         return None
     return read.apply(index, [constant(0)] * len(read.symbols))
+
+
+def is_at_hand(value: Instruction, known: frozenset[Instruction]) -> bool:
+    """Whether a value depends on what is known alone, such as a counter of rounds."""
+    if not known:
+        return False
+    stack, seen = [value], {value}
+    while stack:
+        value = stack.pop()
+        if value in known:
+            continue
+        if value.parameter_number is not None:
+            return False
+        fresh = [o for o in value.operands if o not in seen]
+        seen.update(fresh)
+        stack += fresh
+    return True

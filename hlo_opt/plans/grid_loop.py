@@ -8,7 +8,7 @@ is copied. They are copied only if the number of rounds is unknown.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -104,7 +104,7 @@ def walks(region: Region, segment: Segment[InGrid], launch: Launch) -> list[Walk
         if result.before is not None:
             walks.append(_start(result.update.shape, result.before, threads, is_result=True, is_shared=False))
     for phase in part.phases:
-        of_phase = [walk for cell in phase for walk in _of_cell(part, cell)]
+        of_phase = [walk for cells in part.beside(phase) for walk in _of_cells(part, cells)]
         walks += [_meeting(of_phase[0], 1), *of_phase[1:]]
     for number, result in enumerate(part.results):
         shape = result.window
@@ -123,30 +123,32 @@ def walks(region: Region, segment: Segment[InGrid], launch: Launch) -> list[Walk
         walks.append(_meeting(writing, int(not number and (part.waits if part.trips else part.lasting))))
     for number, value in enumerate(part.state) if part.trips is None else ():
         shape = value.parameter.shape
-        walks.append(_meeting(_each_element(part, value.result, shape), int(not number)))
+        walks.append(_meeting(_each_element(part, [value.result], shape), int(not number)))
     return walks
 
 
-def _each_element(part: InGrid, value: Instruction, shape: Shape) -> Walk:
-    """The walk in which each thread computes elements of a value and writes them for other threads."""
+def _each_element(part: InGrid, values: Sequence[Instruction], shape: Shape) -> Walk:
+    """The walk in which each thread computes elements of values and writes them for other threads."""
     at, places = _shared_out(shape, part.threads)
     return Walk(
         min(part.threads, shape.element_count),
-        [(value, at)],
+        [(value, at) for value in values],
         places=places,
         rounds=_rounds(shape, part.threads),
         times=part.rounds,
         near=part.near,
         known=part.counters,
         origins=part.origins,
-        published=[(shape, at)],
+        published=[(value.shape, at) for value in values],
     )
 
 
-def _of_cell(part: InGrid, cell: StoredValue) -> Iterator[Walk]:
-    """The walks for a cell. Teams of several threads have one over the terms before the one over the elements."""
+def _of_cells(part: InGrid, cells: Sequence[StoredValue]) -> Iterator[Walk]:
+    """The walks for cells. Teams of several threads have one over the terms before the one over the elements."""
+    cell = cells[0]
     shape, team, threads, trips, near = cell.value.shape, cell.team, part.threads, part.rounds, part.near
-    whole = _each_element(part, cell.value, shape)
+    whole = _each_element(part, [each.value for each in cells], shape)
+    whole = replace(whole, known=whole.known | {each.stands for each in cells})
     if team.ways == 1:
         yield whole
         return

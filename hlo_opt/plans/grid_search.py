@@ -31,10 +31,10 @@ def _shared(search: Search | None, target: DeviceTarget) -> InGrid | None:
     cut = None if search is None else phase_search.cut(search)
     if cut is None or len({v.result for v in cut.state}) < len(cut.state):
         return None
-    part = InGrid.of(cut)
     most = target.core_count * BLOCK
     phases = tuple(tuple(cell.with_team(most, BLOCK) for cell in phase) for phase in cut.phases)
+    part = InGrid.of(replace(cut, phases=phases, in_lanes=target.in_lanes)).joined()
     threads = max(cell.value.shape.element_count * cell.team.ways for phase in phases for cell in phase)
-    part = replace(part, phases=phases, blocks=min(target.core_count, -(-threads // BLOCK)))
+    part = replace(part, blocks=min(target.core_count, -(-threads // BLOCK)))
     size = sum(shape.element_count * shape.type.bytes for shape in part.scratch)
     return part if size <= SHARE * target.l2_cache_size and part.shared_bytes(BLOCK) <= SHARED_BYTES else None

@@ -66,6 +66,10 @@ _RANDOM = Work(80)
 _DIVIDE, _RECIPROCAL = Work(8, 1), Work(5, 1)
 _INVERTED_AGAIN = Work(5, 1)
 """The work that a division saves if the division before has the same divisor: scaling and inverting it."""
+_WHOLE = Work(16, 1)
+"""The work that a division of integers saves if a compiler knows the divisor: a product, its upper half and shifts are
+left."""
+_WHOLE_DIVISIONS = frozenset({"hlo_divide", "hlo_remainder"})
 _NARROW = "hlo_divide_narrow"
 _FUNCTIONS = {
     "sqrtf": Work(1, 1),
@@ -80,7 +84,7 @@ _FUNCTIONS = {
     "fmodf": Work(20, 1),
     **dict.fromkeys(("sinf", "cosf"), Work(24)),
     **dict.fromkeys(("tanf", "atan2f", "sinhf", "coshf", "asinf", "acosf", "asinhf", "acoshf", "atanhf"), Work(35, 1)),
-    **dict.fromkeys(("hlo_divide", "hlo_remainder"), Work(20, 1)),
+    **dict.fromkeys(_WHOLE_DIVISIONS, Work(20, 1)),
     _NARROW: _DIVIDE,
     "hlo_power": Work(100),
     "hlo_rsqrt": Work(4, 1),
@@ -105,11 +109,16 @@ def divides(instruction: Instruction) -> bool:
 
 def divides_by_constant(instruction: Instruction) -> bool:
     """Whether an instruction divides by a number that a compiler knows, and inverts."""
+    return _is_by_number(instruction) and divides(instruction)
+
+
+def _is_by_number(instruction: Instruction) -> bool:
+    """Whether the second of two operands is one number that a compiler knows."""
     if len(instruction.operands) != 2:
         return False
     by = instruction.operands[1]
     literal = (by.operands[0] if len(by.operands) == 1 and by.literal is None else by).literal
-    return literal is not None and not literal.shape.rank and divides(instruction)
+    return literal is not None and not literal.shape.rank
 
 
 def inverted_again(division: Instruction) -> Work:
@@ -131,13 +140,29 @@ def of_value(instruction: Instruction, *, rounds: bool = True) -> Work:
     key = instruction.opcode, rounds, shape.type.name, *[t.name if t is not None else "" for t in types]
     known = _KNOWN.get(key)
     if known is None or known[0] is not spec:
-        known = _KNOWN[key] = spec, _of_elementwise(instruction, spec.cuda, rounds=rounds), divides(instruction)
-    is_inverted = known[2] and divides_by_constant(instruction)
-    return known[1] + inverted_again(instruction) * -1 if is_inverted else known[1]
+        known = _KNOWN[key] = spec, _of_elementwise(instruction, spec.cuda, rounds=rounds), _divided(instruction)
+    if known[2] is None or not _is_by_number(instruction):
+        return known[1]
+    return known[1] + known[2] * -1
 
 
-_KNOWN: dict[Hashable, tuple[OpSpec, Work, bool]] = {}
-"""Work by opcode and element types, for operations whose text depends on nothing else, and whether they divide."""
+_KNOWN: dict[Hashable, tuple[OpSpec, Work, Work | None]] = {}
+"""Work by opcode and element types, for operations whose text depends on nothing else; and what one that divides saves
+if its divisor is a known number."""
+
+
+def _divided(instruction: Instruction) -> Work | None:
+    """The work that a division, or a remainder of one, saves if a compiler knows the divisor; None for any other
+    operation."""
+    if divides(instruction):
+        return inverted_again(instruction)
+    spec = find(instruction.opcode)
+    if spec is None or not isinstance(spec.cuda, Elementwise) or not instruction.shape.type.is_integer:
+        return None
+    text = spec.cuda.text_for(instruction) or ""
+    return (
+        _WHOLE * _WIDTH.get(instruction.shape.type.bits, 1.0) if _WHOLE_DIVISIONS & {*_CALLED.findall(text)} else None
+    )
 
 
 def _of_elementwise(instruction: Instruction, how: Elementwise, *, rounds: bool) -> Work:

@@ -42,11 +42,12 @@ LONGEST_AHEAD = 200
 and a long round waits little."""
 APART = 61
 """The distance of elements that lanes read where data say, for the price."""
-AGAIN, FAR = 30, 60
+AGAIN, FAR = 30, 64
 """Dependent instructions that take as long as a load of what the same thread has written, and as one from L2. Two loops
 that read what earlier rounds wrote wait for 90 and 160 cycles in a round on an H200: L1 has some of it."""
-NEAR, NEAR_BYTES = 9, 80 * 1024
-"""Dependent instructions that take as long as a load from L1, and bytes that L1 keeps."""
+NEAR, NEAR_BYTES = 13, 80 * 1024
+"""Dependent instructions that take as long as a load from L1 at an index that data say, with four for the index and the
+address, and bytes that L1 keeps."""
 LANE, STEP = "lane", "step"
 """Variables of index expressions: the number of a lane, and of a round."""
 

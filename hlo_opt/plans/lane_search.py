@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 
@@ -16,10 +16,12 @@ from hlo_opt.analysis.graph.loops import derived_trip_count, known_trip_count
 from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
-from hlo_opt.ir.index_map import variable
+from hlo_opt.ir.index_map import variable, variables_of
+from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops.logic import asked_of_all, conjuncts
 from hlo_opt.ops.lowering import Element
 from hlo_opt.ops.sets import SIGNS, looped, read_window, tuple_elements, tuple_index, written_window
+from hlo_opt.plans.element_reads import is_at_hand
 from hlo_opt.plans.instructions import NOTHING, Work, of_value, takes_long
 from hlo_opt.plans.lane_loop import (
     LANE,
@@ -344,6 +346,7 @@ class Search:
             self.obstacle = self.obstacle or opened.any[0][1]
             return None
         costs = {i: of_value(old if old.opcode == i.opcode else i) for i, old in opened.origins.items()}
+        costs.update(dict.fromkeys(_known(trace.computed), NOTHING))
         work = sum((costs[i] for i, _ in trace.computed), NOTHING)
         ahead, serial = self._ahead(plan, trace), _longest(opened, costs)
         early = tuple(itertools.islice((e for e in trace.always if takes_long(e[0])), MOST_EARLY))
@@ -351,13 +354,13 @@ class Search:
 
     def _ahead(self, plan: Lanes, trace: RoundTrace) -> tuple[Element, ...]:
         """See `Lanes.ahead`."""
-        counters = {v.parameter for v in plan.values if v.counts is not None}
+        counters = frozenset(v.parameter for v in plan.values if v.counts is not None)
         if (plan.trips or 0) <= ROUNDS_AHEAD or len(trace.computed) > LONGEST_AHEAD:
             return ()
         lane, elements = plan.lane_at(variable(LANE, plan.lanes)), list[Element]()
         for i in plan.round.instructions:
             moves = [start for start in i.operands[1:] if start.literal is None]
-            if read_window(i) in self.parameters and moves and counters.issuperset(moves):
+            if read_window(i) in self.parameters and moves and all(is_at_hand(start, counters) for start in moves):
                 lanes = along(i.shape, plan.dimensions, i.operands[0].shape)
                 if lanes is None and i.shape.element_count > MOST_AHEAD:
                     return ()
@@ -440,16 +443,36 @@ class Search:
         return self.is_written_only(number) and self._is_whole(update)
 
     def _is_whole(self, update: Instruction) -> bool:
-        """Whether all rounds together write the whole array: each round all of it, or each round the next row."""
-        opened, shape, window = self.opened, update.shape, update.operands[1].shape
-        trips = self.trips or 0
+        """Whether all rounds together write the whole array: each round all of it, or each round the next row, from the
+        first one on or from the last one back."""
+        shape, window, trips = update.shape, update.operands[1].shape, self.trips or 0
         differ = [d for d in range(shape.rank) if shape.dimensions[d] != window.dimensions[d]]
         if len(differ) != 1:
             return not differ and trips > 0
         if window.dimensions[differ[0]] != 1 or trips < shape.dimensions[differ[0]]:
             return False
-        start = update.operands[2 + differ[0]]
-        return any(parameter is start and self.counts(n) == (0, 1) for n, parameter in opened.parameters.items())
+        first, step = self._line_of(update.operands[2 + differ[0]]) or (0, 0)
+        last = first + step * (trips - 1)
+        return abs(step) == 1 and min(first, last) <= 0 and max(first, last) >= shape.dimensions[differ[0]] - 1
+
+    def _line_of(self, value: Instruction) -> tuple[int, int] | None:
+        """(first value, step) of an integer to which each round adds the same number: a counter, a constant, a sum or a
+        difference of two such that does not wrap; None for any other value."""
+        constant = _integer(value)
+        if constant is not None:
+            return constant, 0
+        number = value.parameter_number
+        if number is not None:
+            return self.counts(number) if self.opened.parameters.get(number) is value else None
+        sign = SIGNS.get(value.opcode)
+        if sign is None or not value.shape.type.is_integer:
+            return None
+        lines = [self._line_of(operand) for operand in value.operands]
+        if lines[0] is None or lines[1] is None:
+            return None
+        first, step = (one + sign * other for one, other in zip(*lines, strict=True))
+        ends, (low, high) = (first, first + step * (self.trips or 0)), value.shape.type.limits
+        return (first, step) if low <= min(ends) and max(ends) <= high else None
 
     def counts(self, number: int) -> tuple[int, int] | None:
         """(first value, step) of a value to which each round adds the same number; None for any other value."""
@@ -497,6 +520,16 @@ def _candidates(shapes: Sequence[Shape]) -> list[tuple[int, ...]]:
     kept = (c for n in range(1, len(sizes) + 1) for c in itertools.combinations(range(len(sizes)), n))
     choices = {tuple(sizes[d] for d in dimensions) for dimensions in kept}
     return sorted(choices, key=lambda s: (-math.prod(s), s))
+
+
+def _known(computed: Collection[Element]) -> set[Instruction]:
+    """The operations whose elements a compiler knows: they depend on literals alone, as an identity matrix does, and
+    their places are known."""
+    moving = {i for i, index in computed if any(map(variables_of, index))}
+    known: dict[Instruction, bool] = {}
+    for i in needed_first(list({i: None for i, _ in computed}), lambda i: i.operands):
+        known[i] = i.parameter_number is None and i not in moving and all(known[o] for o in i.operands)
+    return {i for i, _ in computed if known[i]}
 
 
 def _longest(opened: Opened, costs: dict[Instruction, Work]) -> int:

@@ -21,6 +21,7 @@ from hlo_opt.ops.reduction.reducers import running_type
 from hlo_opt.ops.sets import shares_terms
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.columns import WARP
+from hlo_opt.plans.element_reads import ends_needed
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.lane_loop import CarriedValue, Results
 from hlo_opt.plans.row_reduction import may_be_reordered
@@ -176,6 +177,7 @@ class Phases:
     test     the parameter of the cell that holds the condition for another round; None if the number is known
     aliases  (output, parameter): arrays of which the rounds may leave elements unchanged
     origins  the operation of the module for each instruction of the round
+    in_lanes whether the threads are lanes of a processor's vectors
     """
 
     hero: Instruction
@@ -192,6 +194,7 @@ class Phases:
     test: Instruction | None
     aliases: tuple[tuple[int, int], ...]
     origins: Mapping[Instruction, Instruction]
+    in_lanes: bool = False
 
     @classmethod
     def of(cls, cut: Phases) -> Self:
@@ -207,6 +210,32 @@ class Phases:
     def cells(self) -> list[StoredValue]:
         """All cells of a round."""
         return [cell for phase in self.phases for cell in phase]
+
+    def beside(self, phase: Sequence[StoredValue]) -> list[list[StoredValue]]:
+        """The cells of a phase that threads compute together: those without teams that lie in memory in the same way.
+        A processor's caches are near, and few arrays at a time are quicker."""
+        groups: dict[object, list[StoredValue]] = {}
+        for cell in phase:
+            shape = cell.value.shape
+            is_alone = self.in_lanes or cell.team.ways > 1
+            groups.setdefault(cell if is_alone else (shape.dimensions, shape.minor_to_major), []).append(cell)
+        return list(groups.values())
+
+    def joined(self) -> Self:
+        """The same with fewer phases: a cell that reads another only where a thread has just computed its element needs
+        no phase of its own."""
+        if self.in_lanes:
+            return self
+        known: dict[Instruction, StoredValue] = {}
+        number: dict[Instruction, int] = {}
+        phases: list[list[StoredValue]] = []
+        for cell in self.cells:
+            read = [known[i] for i in below(cell.value, self.round) if i in known]
+            first = max([number[r.stands] + (not _is_own(cell, r, self.round)) for r in read], default=0)
+            known[cell.stands], number[cell.stands] = cell, first
+            phases += [[] for _ in range(first + 1 - len(phases))]
+            phases[first].append(cell)
+        return replace(self, phases=tuple(map(tuple, phases)))
 
     def read_by(self, result: Results) -> set[Instruction]:
         """The parameters for cells and for the state that a result depends on."""
@@ -242,6 +271,18 @@ def below(value: Instruction, inside: Computation) -> list[Instruction]:
                 if operand.parameter_number is None:
                     stack.append(operand)
     return list(values)
+
+
+def _is_own(cell: StoredValue, other: StoredValue, round_: Computation) -> bool:
+    """Whether threads that each have an element of both read of the other cell the element at the same place alone."""
+    here, there = cell.value.shape, other.value.shape
+    lies_alike = (here.dimensions, here.minor_to_major) == (there.dimensions, there.minor_to_major)
+    if not lies_alike or cell.team.ways > 1 or other.team.ways > 1:
+        return False
+    index = place_in(here, variable("place", here.element_count))
+    over = set(below(cell.value, round_))
+    ends = ends_needed([(cell.value, index)], over, lambda value, _: value is other.stands)
+    return all(end == (other.stands, index) for end in ends)
 
 
 def _reads(value: Instruction) -> list[tuple[int, IndexMap]]:

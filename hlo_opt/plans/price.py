@@ -56,7 +56,7 @@ fraction of L1 that caches loads of all blocks: the other half is their shared m
 JUMP = 10
 """The cost of a jump to another address, in bytes of a copy: columns in rows of 32 bytes reach 75 to 85 % of a copy,
 tiles in rows of 128 bytes nearly all of it."""
-STEP, SHUFFLE, BARRIER, SHARED = 4.5, 30, 40, 30
+STEP, SHUFFLE, BARRIER, SHARED = 4.5, 30, 20, 30
 """Cycles from an instruction to one that needs its result; of a shuffle with the use of its result; of a barrier of a
 block; of a load from shared memory with the use of its result."""
 BESIDE = 3
@@ -278,6 +278,7 @@ class _WalkCost:
     work      of a thread
     useful    bytes that all threads access
     waits     how often a thread waits for its loads
+    first     the part of the work that the first of these loads is for
     answers   how often it waits for memory besides: for an index, for atomic operations, for other blocks
     fixed     microseconds of shuffles and of the steps of a fold
     pauses    microseconds in which all threads of a block wait for each other, or for what others have written
@@ -290,6 +291,7 @@ class _WalkCost:
     work: Work
     useful: float
     waits: int
+    first: float
     answers: float
     fixed: float
     pauses: float
@@ -337,6 +339,7 @@ def _step(trace: Trace, number: int, block: int, target: DeviceTarget) -> _WalkC
         _work(trace, lays) + (work_of.NOTHING if number else work_of.THREAD),
         sum(lay.useful for lay in lays),
         trace.waits,
+        trace.first,
         trace.looks_up + answers + 2 * walk.trips,
         (walk.shuffles * SHUFFLE + steps * STEP) / cycles,
         (walk.barriers * BARRIER + walk.hops * SHARED) / cycles,
@@ -369,7 +372,10 @@ def _add_segment(sums: _Sums, measured: Measure, operands: Sequence[Instruction]
         waiting = step.waits * latency + step.answers * sums.latency + step.fixed
         # the warps of a block hide each other's latency within a walk, but not between walks
         looked_up = step.lines / segment.blocks / cycles
-        way = max(waiting, moved / cycles, step.work.slots * issue / cycles, looked_up) + step.pauses
+        busy = max(moved / cycles, step.work.slots * issue / cycles, looked_up)
+        way = max(waiting, busy) + step.pauses
+        if walk.times > 1:  # warps that have met all wait for their first loads, and compute when these are there
+            way += min(waiting, busy) * step.first
         way += target.barrier_us * walk.meetings
         sums.way += way * walk.times * segment.blocks / launch.grid
 

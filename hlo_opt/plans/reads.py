@@ -19,6 +19,7 @@ from hlo_opt.ir.index_map import Expression, linearize, split_constant, variable
 from hlo_opt.ops.lowering import Element, Elementwise, Index
 from hlo_opt.ops.sets import tuple_index
 from hlo_opt.ops.spec import find
+from hlo_opt.plans.element_reads import is_at_hand
 from hlo_opt.plans.instructions import divides, divides_by_constant
 from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Walk
 
@@ -165,6 +166,12 @@ class Trace:
         inner = max([self.inner(read.index) for read in self.reads], default=1)
         return max(1, math.ceil(self.walk.rounds / self.walk.ahead) * math.ceil(inner / AHEAD))
 
+    @property
+    def first(self) -> float:
+        """The part of its loads that a thread has under way at a time."""
+        inner = max([self.inner(read.index) for read in self.reads], default=1)
+        return min(1.0, self.walk.ahead / max(1, self.walk.rounds)) * min(1.0, AHEAD / max(1, inner))
+
     @cached_property
     def ahead(self) -> float:
         """Bytes that a thread loads before it needs the first of them."""
@@ -252,7 +259,7 @@ def _below(trace: Trace, instruction: Instruction, number: int, index: Index) ->
     runtime = []
     for at in read.runtime:
         how = spec.index(instruction, at) if spec is not None and spec.index is not None else None
-        trace.looks_up = trace.looks_up or not _is_at_hand(instruction.operands[at], trace.walk.known)
+        trace.looks_up = trace.looks_up or not is_at_hand(instruction.operands[at], trace.walk.known)
         runtime.append(_drawn(trace, index if how is None else how.apply(index), max(sizes, default=1)))
     if 0 in read.symbols:  # an empty fold reads nothing
         return (), 0.0, False
@@ -261,23 +268,6 @@ def _below(trace: Trace, instruction: Instruction, number: int, index: Index) ->
         low, high = c.expression.low, c.expression.high
         share *= max(0, min(c.high, high) - max(c.low, low) + 1) / (high - low + 1)
     return read.apply(index, symbols, runtime), share, bool(conditions)
-
-
-def _is_at_hand(value: Instruction, known: frozenset[Instruction]) -> bool:
-    """Whether a value depends on what is known alone, such as a counter of rounds."""
-    if not known:
-        return False
-    stack, seen = [value], {value}
-    while stack:
-        value = stack.pop()
-        if value in known:
-            continue
-        if value.parameter_number is not None:
-            return False
-        fresh = [o for o in value.operands if o not in seen]
-        seen.update(fresh)
-        stack += fresh
-    return True
 
 
 def _drawn(trace: Trace, at: Index, size: int) -> Expression:

@@ -221,9 +221,9 @@ def test_the_text_of_a_small_one() -> None:
 
 TEXT = """ {
   const int x2 = in2[0];
-  const long long r0 = (long long)(x2);
+  const int r0 = (int)(x2);
   const int i0 = (int)(r0 < 0 ? 0 : (r0 > 4 ? 4 : r0));
-  const long long r1 = (long long)(x2);
+  const int r1 = (int)(x2);
   const int i1 = (int)(r1 < 0 ? 0 : (r1 > 8 ? 8 : r1));
   const int linear = blockIdx.x * 15 + threadIdx.x;
   const int i2 = linear / 5;

@@ -106,7 +106,7 @@ def test_the_text_of_a_small_one(planner: Any) -> None:
 TEXT = """  const int thread = blockIdx.x * 128 + threadIdx.x;
   const int i0 = thread / 64;
   const int x1 = in1[i0];
-  const long long r0 = (long long)(x1);
+  const int r0 = (int)(x1);
   const int i1 = (int)(r0 < 0 ? 0 : (r0 > 49 ? 49 : r0));
   #pragma unroll
   for (int s0 = 0; s0 < 4; ++s0) {

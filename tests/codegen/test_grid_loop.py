@@ -14,6 +14,7 @@ from hlo_opt.codegen.lanes import has_lanes, may_spread
 from hlo_opt.codegen.tree import GridBarrier, walk
 from hlo_opt.diag import CheckError
 from hlo_opt.plans import Plan
+from hlo_opt.plans.grid_loop import BLOCK
 from hlo_opt.runtime.host.library import HostLibrary, built, flags_of, has_compiler, takes, units
 from hlo_opt.runtime.host.sanitize import _VOLATILE, WATCHED_FLAGS
 from tests.codegen.conftest import Tool, empty
@@ -102,6 +103,48 @@ def test_all_blocks_meet_behind_each_phase(name: str) -> None:
     assert has_lanes(kernel) and not may_spread(kernel)
 
 
+def far(size: int) -> str:
+    """A loop whose elements need what other threads wrote, in two arrays of a round."""
+    shape = f"f32[{size}]"
+    lines = [f"h = {shape} reverse(x1), dimensions={{0}}", f"y = {shape} add(h, x2)", f"w = {shape} subtract(x1, h)"]
+    return loop([shape, shape], lines, ["y", "w"])
+
+
+@pytest.mark.parametrize(("read", "phases"), [("y", 1), ("u", 2)])
+@pytest.mark.parametrize("size", [900, 3000])
+def test_what_a_thread_has_just_computed_needs_no_meeting(read: str, phases: int, size: int) -> None:
+    """A speed, and a place that moves by it: also where the sum reads another thread's."""
+    shape = f"f32[{size}]"
+    lines = [
+        f"h = {shape} reverse(x1), dimensions={{0}}",
+        f"y = {shape} add(h, x2)",
+        f"u = {shape} reverse(y), dimensions={{0}}",
+        f"w = {shape} subtract(x1, {read})",
+    ]
+    text = loop([shape, shape], lines, ["w", "y"])
+    part: Any = Shared().plan(text).segments[0].part
+    assert len(part.phases) == phases
+    for form in ("plain", "lanes"):
+        Shared(form).all_agree([text])
+
+
+@pytest.mark.parametrize("turns", [2, 3, 4, 5, 8, 9])
+@pytest.mark.parametrize("rest", [0, 1, 767])
+def test_the_turns_of_a_thread_load_before_they_store(turns: int, rest: int) -> None:
+    """Else a thread waits for L2 in each turn: a compiler takes no load past a store to memory that it may be from."""
+    threads = FEW.core_count * BLOCK
+    text = far(turns * threads - rest)
+    for form in ("plain", "lanes"):
+        Shared(form).all_agree([text])
+    source = Shared().kernel(text).source
+    first = source.index("hlo_meet_grid(&arrived0[0]);")
+    round_ = source[first : source.index("hlo_meet_grid(&arrived0[0]);", first + 1)]
+    for store in re.finditer(r"scratch\d\[place_\d+\] = held_(\w+);|scratch\d\[place_\d+\] = (\w+);", round_):
+        load = round_.rindex(" = scratch", 0, store.start())
+        between = round_[load : store.start()]
+        assert "for (" in between, between
+
+
 def test_what_threads_hand_on_is_not_promised_to_be_theirs_alone() -> None:
     """A compiler may keep what is read through a restricted pointer over a meeting, which it does not see to write
     there."""
@@ -135,9 +178,9 @@ def test_a_launch_leaves_the_count_as_the_next_can_take_it() -> None:
 
 
 MISTAKES = {
-    "no meeting": ("rows", "    hlo_meet_grid(&arrived0[0]);\n    #pragma", "    #pragma", r"and \w+ of out\d\[\d+\] by"),
-    "one for some blocks": ("rows", "    hlo_meet_grid(&arrived0[0]);\n    #pragma",
-        "    if (blockIdx.x) hlo_meet_grid(&arrived0[0]);\n    #pragma", r"which do not come|and \w+ of out\d\[\d+\] by"),
+    "no meeting": ("rows", "    hlo_meet_grid(&arrived0[0]);\n    {", "    {", r"and \w+ of out\d\[\d+\] by"),
+    "one for some blocks": ("rows", "    hlo_meet_grid(&arrived0[0]);\n    {",
+        "    if (blockIdx.x) hlo_meet_grid(&arrived0[0]);\n    {", r"which do not come|and \w+ of out\d\[\d+\] by"),
     "no fence": ("rows", "  if (threadIdx.x == 0) {\n    "
                          "hlo_fence();", "  if (threadIdx.x == 0) {", "before what it wrote is fenced"),
     "nobody waits": ("rows", "while (((before ^", "while (0 && ((before ^", "by two blocks"),

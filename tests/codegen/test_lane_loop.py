@@ -98,9 +98,12 @@ def test_a_counter_that_wraps_leaves_rows_as_they_were(form: KernelForm) -> None
 
 @pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 @pytest.mark.parametrize("form", ["plain", "lanes"])
-@pytest.mark.parametrize("place", ["x0", "n0", "o"])
+@pytest.mark.parametrize("place", ["x0", "n0", "o", "back", "wrapped"])
 def test_rows_that_no_round_writes_stay_as_they_were(form: KernelForm, place: str) -> None:
-    text = loop(["f32[64]", "f32[9,64]"], [*ROWS, f"d = f32[9,64] dynamic-update-slice(x2, u, {place}, o)"], ["y", "d"])
+    places = ["last = s32[] constant(4)", "back = s32[] subtract(last, x0)"]  # row 0, and those below 5
+    places += ["high = s32[] constant(2147483646)", "wrapped = s32[] add(high, x0)"]  # the last rows, then the first
+    lines = [*ROWS, *places, f"d = f32[9,64] dynamic-update-slice(x2, u, {place}, o)"]
+    text = loop(["f32[64]", "f32[9,64]"], lines, ["y", "d"])
     module = hlo_opt.parse(text)
     fused, _ = hlo_opt.fuse(module)
     assert [i.opcode for i in fused.entry.instructions].count("fusion") == 1
@@ -109,28 +112,33 @@ def test_rows_that_no_round_writes_stay_as_they_were(form: KernelForm, place: st
         np.testing.assert_array_equal(got, want)
 
 
-def reading(rounds: int, lanes: int, rows: int) -> str:
-    """A loop in which each round reads a row of an array, and writes one of another."""
+def reading(rounds: int, lanes: int, rows: int, place: str = "x0") -> str:
+    """A loop in which each round reads a row of an array, and writes one of another: the next one, or the one before
+    (`back`)."""
     return loop(
         [f"f32[{lanes},4]", f"f32[{rows},{lanes},4]", f"f32[{rounds},{lanes}]"],
         [
             "o = s32[] constant(0)",
-            f"a = f32[1,{lanes},4] dynamic-slice(x2, x0, o, o), dynamic_slice_sizes={{1,{lanes},4}}",
+            f"last = s32[] constant({rounds - 1})",
+            "back = s32[] subtract(last, x0)",
+            f"a = f32[1,{lanes},4] dynamic-slice(x2, {place}, o, o), dynamic_slice_sizes={{1,{lanes},4}}",
             f"b = f32[{lanes},4] reshape(a)",
             f"h = f32[{lanes},4] subtract(x1, b)",
             f"y = f32[{lanes},4] multiply(h, h)",
             f"s = f32[{lanes},1] slice(y), slice={{[0:{lanes}],[1:2]}}",
             f"u = f32[1,{lanes}] reshape(s)",
-            f"d = f32[{rounds},{lanes}] dynamic-update-slice(x3, u, x0, o)",
+            f"d = f32[{rounds},{lanes}] dynamic-update-slice(x3, u, {place}, o)",
         ],
         ["y", "x2", "d"],
         rounds=rounds,
     )
 
 
-def test_rows_that_the_counter_places_are_read_rounds_ahead(planner: Any) -> None:
-    text = planner.kernel(reading(11, 300, 11)).source
+@pytest.mark.parametrize("place", ["x0", "back"])
+def test_rows_that_the_counter_places_are_read_rounds_ahead(place: str, planner: Any) -> None:
+    text = planner.kernel(reading(11, 300, 11, place)).source
     rounds = text[text.index("for (") :]
+    assert text.count("for (") == 1  # rounds write all rows: what was there before does not matter
     assert text.count("in1[") == (4 + 4) * 4  # of the first rounds, and for those after them
     assert rounds.count("in1[") == 4 * 4 and "< 2;" in rounds[: rounds.index("{")]
     assert rounds.rindex("in1[") < rounds.rindex("out1[")  # the last three rounds read nothing
@@ -145,7 +153,7 @@ def test_few_rounds_read_what_they_need(planner: Any) -> None:
 @pytest.mark.parametrize("lanes", [1, 3, 130])
 def test_reading_ahead_changes_nothing(rounds: int, lanes: int, tool: Any) -> None:
     """Also where the array has fewer rows than there are rounds."""
-    tool.all_agree([reading(rounds, lanes, rows) for rows in (6, rounds)])
+    tool.all_agree([reading(rounds, lanes, rows, place) for rows in (6, rounds) for place in ("x0", "back")])
 
 
 COUNTING_DOWN = """HloModule m

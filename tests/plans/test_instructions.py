@@ -107,6 +107,20 @@ def test_a_rotation_is_one_instruction(right: int, slots: int) -> None:
     assert sum((of_value(named(found, name)) for name in "abr"), NOTHING) == Work(slots)
 
 
+@pytest.mark.parametrize("opcode", ["divide", "remainder"])
+@pytest.mark.parametrize(("type_", "known", "unknown"), [("s32", 4, 20), ("u8", 4, 20), ("s64", 8, 40)])
+def test_integers_divided_by_a_number_take_a_product(opcode: str, type_: str, known: int, unknown: int) -> None:
+    found = module_of(
+        f"x = {type_}[8] parameter(0)",
+        f"y = {type_}[8] parameter(1)",
+        f"n = {type_}[] constant(7)",
+        f"ns = {type_}[8] broadcast(n), dimensions={{}}",
+        f"r = {type_}[8] {opcode}(x, ns)",
+        f"q = {type_}[8] {opcode}(x, y)",
+    )
+    assert of_value(named(found, "r")).slots == known and of_value(named(found, "q")).slots == unknown
+
+
 def test_what_takes_long() -> None:
     lines = ["x = f32[4,8] parameter(0)", "n = f32[4,8] negate(x)", "t = f32[8,4] transpose(n), dimensions={1,0}"]
     assert not takes_long(named(module_of(*lines), "t"))

@@ -173,3 +173,22 @@ def test_a_value_that_rounds_compute_again_is_in_the_price() -> None:
         assert isinstance(made, Plan) and made.kind == "lane-loop"
         found.append(price(made, H100).us)
     assert found[1] > 10 * found[0]
+
+
+def test_what_a_compiler_knows_takes_no_work() -> None:
+    """The elements of a matrix that literals make: where each lane has all of it."""
+
+    def work(factors: str) -> float:
+        lines = [
+            f"k = f32[2] {factors}",
+            "e = f32[2] exponential(k)",
+            "b = f32[300,2] broadcast(e), dimensions={1}",
+            "h = f32[300,2] reverse(x1), dimensions={1}",
+            "y = f32[300,2] multiply(h, b)",
+        ]
+        found = planned(loop(["f32[300,2]", "f32[2]"], lines, ["y", "x2"]))
+        part = found.segments[0].part if isinstance(found, Plan) else None
+        assert isinstance(part, Lanes) and part.dimensions == (300,)
+        return part.work.slots
+
+    assert work("iota(), iota_dimension=0") + 2 * (7 + 1) == work("abs(x2)")  # exponential and abs
