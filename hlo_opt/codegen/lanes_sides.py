@@ -19,9 +19,9 @@ SHORT = 150
 
 
 def predicates_of(items: Sequence[Statement], uniform: Collection[str], lines: int) -> list[str]:
-    """The predicates of a loop of `lines` lines that are the same for all lanes: those of branches, and as many as pay of
-    those that select between values, at least one of which differs from lane to lane. `uniform` are the variables that
-    are the same for all lanes."""
+    """The predicates of a loop of `lines` lines that are the same for all lanes: those of branches, and as many as pay
+    of those that select between values, at least one of which differs from lane to lane. `uniform` are the variables
+    that are the same for all lanes."""
     conditions, selects = dict[str, None](), dict[str, None]()
     for item in walk(items):
         if isinstance(item, Block) and item.condition.name is not None and item.condition.name.text in uniform:

@@ -73,8 +73,8 @@ need vectors of their own."""
 
 
 def inlined(expression: Expression) -> Code:
-    """An index expression in one piece: its quotients and remainders are not variables of their own. They are computed in
-    32 bits where they fit and the divisor is no power of two, since vector units cannot divide 64 bits."""
+    """An index expression in one piece: its quotients and remainders are not variables of their own. They are computed
+    in 32 bits where they fit and the divisor is no power of two, since vector units cannot divide 64 bits."""
 
     def digit(part: Expression) -> Code:
         left, divisor = part.left, part.divisor  # type: ignore[attr-defined]  # a quotient or a remainder
@@ -86,8 +86,8 @@ def inlined(expression: Expression) -> Code:
 
 
 class ThreadText:
-    """Prints a thread's statements. `values` replaces index variables that have another value than on a GPU, `functions`
-    the names of functions."""
+    """Prints a thread's statements. `values` replaces index variables that have another value than on a GPU,
+    `functions` the names of functions."""
 
     def __init__(self, values: Mapping[str, Expression] | None = None, functions: Mapping[str, str] | None = None):
         self.values = dict(values or {})
@@ -211,8 +211,8 @@ class ThreadText:
     # ---- neighbouring elements
 
     def merged(self, group: Neighbours) -> list[Statement]:
-        """The statements that read, compute and write one element. A GPU's thread keeps several in arrays; a CPU's vectors
-        hold elements of neighbouring threads, so arrays would be in the way."""
+        """The statements that read, compute and write one element. A GPU's thread keeps several in arrays; a CPU's
+        vectors hold elements of neighbouring threads, so arrays would be in the way."""
         self.scalars.update((array.name, array.kind) for array in group.arrays)
         writing: list[Statement] = list(group.writing)
         if group.guard and writing:
@@ -226,8 +226,8 @@ def filled(group: Neighbours) -> list[Statement]:
 
 
 def index_names(statement: Let, replaced: Collection[str] = ()) -> set[str]:
-    """The names in the printed text of a declaration: those of its index expression where one of the variables `replaced`
-    is in it, else those of its value."""
+    """The names in the printed text of a declaration: those of its index expression where one of the variables
+    `replaced` is in it, else those of its value."""
     if statement.expression is not None:
         names = variables_of(statement.expression)
         if not names.isdisjoint(replaced):
@@ -236,8 +236,8 @@ def index_names(statement: Let, replaced: Collection[str] = ()) -> set[str]:
 
 
 def places_of(group: Neighbours, step: Name) -> list[Let]:
-    """The declarations of the place of a vector's element, where that is the number of the vector (`step`) times its size
-    plus the number of the element; none where it is not."""
+    """The declarations of the place of a vector's element, where that is the number of the vector (`step`) times its
+    size plus the number of the element; none where it is not."""
     places = []
     for body in (group.reading, group.making, group.writing):
         if not body:

@@ -43,8 +43,8 @@ class Policy(Protocol):
         plan."""
 
     def likeness(self, edge: Edge) -> Hashable:
-        """What decides in `against` besides the structure of both sides and the readers of the producer: edges that agree in
-        all three are refused alike. None where more decides."""
+        """What decides in `against` besides the structure of both sides and the readers of the producer: edges that
+        agree in all three are refused alike. None where more decides."""
 
 
 class Engine:
