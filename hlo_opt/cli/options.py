@@ -119,7 +119,7 @@ def _form(context: click.Context, option: click.Parameter, value: str) -> str:
 
 
 json_option = _together(
-    click.option("--json", "as_json", is_flag=True, callback=_as_json, help="As JSON."),
+    click.option("--json", "as_json", is_flag=True, callback=_as_json, help="--format json."),
     click.option(
         "--format",
         "form",
@@ -127,7 +127,7 @@ json_option = _together(
         expose_value=False,
         is_eager=True,
         callback=_note_json,
-        help="--format json is --json.",
+        help="What to print.  [default: text]",
     ),
 )
 """JSON instead of text: the argument `as_json`."""

@@ -33,7 +33,7 @@ def lines_ahead(
     lanes: int,
     text: Callable[[Expression], str],
 ) -> list[str]:
-    """What stands at the end of a round: for each array a call that asks for the part of a row.
+    """The statements at the end of a round: for each array a call that prefetches the part of a row.
 
     `known` are the expressions of index variables, `constants` the arrays into which nobody writes, `lane` is the
     variable of lanes from `first` to `end`, at most `lanes`; `text` prints an index.

@@ -100,7 +100,7 @@ def loop_fills(loop: For) -> bool:
 
 def is_stream(loop: For, values: Mapping[str, Expression], lane_names: Collection[str], lanes: int) -> bool:
     """Whether each round reads elements that lanes have beside each other, and the next one those of another row.
-    `values` are what index variables stand for; one of `lane_names` is the place of each of so many lanes."""
+    `values` has the expressions of index variables; one of `lane_names` is the place of each of `lanes` lanes."""
     assert loop.name is not None
     if not all(isinstance(s, Let | Assign | Note) for s in loop.body):
         return False

@@ -19,9 +19,9 @@ SHORT = 150
 
 
 def predicates_of(items: Sequence[Statement], uniform: Collection[str], lines: int) -> list[str]:
-    """The predicates, the same for all lanes, of a loop of so many lines: those under which statements stand, and as
-    many as are worth it of those that choose between values of which one at least differs from lane to lane; `uniform`
-    are the variables that are the same."""
+    """The predicates of a loop of `lines` lines that are the same for all lanes: those of branches, and as many as pay
+    of those that select between values, at least one of which differs from lane to lane. `uniform` are the variables
+    that are the same for all lanes."""
     conditions, selects = dict[str, None](), dict[str, None]()
     for item in walk(items):
         if isinstance(item, Block) and item.condition.name is not None and item.condition.name.text in uniform:

@@ -395,8 +395,8 @@ class StretchText(ThreadText):
         return min((WARP, WARP // 2, WARP // 4), key=lambda lanes: self.lane_digits(node, declared, lanes))
 
     def lane_digits(self, node: Stretch, declared: Sequence[Let], lanes: int) -> int:
-        """How many digits of indices differ among so many threads side by side: vectors of quotients are slow, and what
-        lies at them is gathered."""
+        """The number of quotients and remainders in indices that differ among `lanes` threads side by side. Vectors of
+        quotients are slow, and what they index is gathered."""
         groups = -(-node.threads // lanes)
         thread = add(multiply(Variable(0, groups - 1, _GROUP), lanes), Variable(0, lanes - 1, _LANE))
         expressions = [item.expression for item in declared if item.expression is not None]

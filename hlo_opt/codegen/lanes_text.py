@@ -64,15 +64,17 @@ _OF_HOST = (
     "hlo_remainder",
 )
 _FUNCTIONS = {"hlo_near_vector": "hlo::near_element", **{name: f"hlo::{name[4:]}" for name in _OF_HOST}}
-"""Replacements for helpers that use a vector's neighbours, where each element is computed by itself, or that branch."""
+"""Helpers of a GPU that a CPU replaces by its own: those that use the neighbours of an element in a vector, as a lane
+computes one element at a time, and those that branch."""
 
 WIDER = {"bool": "int"}
-"""In what lanes keep some types: beside floats, truth values of a byte would be taken through vectors of their own."""
+"""The types of lanes' variables, where they differ from a GPU's. Truth values of one byte beside floats of four would
+need vectors of their own."""
 
 
 def inlined(expression: Expression) -> Code:
-    """An index expression without variables for its digits. In 32 bits vector units find any, in 64 only those that are
-    bits."""
+    """An index expression in one piece: its quotients and remainders are not variables of their own. They are computed
+    in 32 bits where they fit and the divisor is no power of two, since vector units cannot divide 64 bits."""
 
     def digit(part: Expression) -> Code:
         left, divisor = part.left, part.divisor  # type: ignore[attr-defined]  # a quotient or a remainder
@@ -84,8 +86,8 @@ def inlined(expression: Expression) -> Code:
 
 
 class ThreadText:
-    """Prints a thread's statements. `values` are what index variables stand for where that is another place than on a
-    GPU; `functions` replaces names of functions."""
+    """Prints a thread's statements. `values` replaces index variables that have another value than on a GPU,
+    `functions` the names of functions."""
 
     def __init__(self, values: Mapping[str, Expression] | None = None, functions: Mapping[str, str] | None = None):
         self.values = dict(values or {})
@@ -101,7 +103,7 @@ class ThreadText:
         return printed(expression, self.piece)
 
     def piece(self, piece: Special) -> str:
-        """A piece of an expression that is no text."""
+        """A piece of an expression that is a value, such as a name or a cell, and not text."""
         match piece:
             case Name(text):
                 return self.name(text)
@@ -209,8 +211,8 @@ class ThreadText:
     # ---- neighbouring elements
 
     def merged(self, group: Neighbours) -> list[Statement]:
-        """What is done for each element, read, computed and written in one go: arrays would be in the way, since a
-        CPU's vectors are made of neighbouring threads."""
+        """The statements that read, compute and write one element. A GPU's thread keeps several in arrays; a CPU's
+        vectors hold elements of neighbouring threads, so arrays would be in the way."""
         self.scalars.update((array.name, array.kind) for array in group.arrays)
         writing: list[Statement] = list(group.writing)
         if group.guard and writing:
@@ -224,8 +226,8 @@ def filled(group: Neighbours) -> list[Statement]:
 
 
 def index_names(statement: Let, replaced: Collection[str] = ()) -> set[str]:
-    """What a declaration mentions as it is printed where the variables `replaced` stand for something else: its
-    expression where one of them is in it, else its value."""
+    """The names in the printed text of a declaration: those of its index expression where one of the variables
+    `replaced` is in it, else those of its value."""
     if statement.expression is not None:
         names = variables_of(statement.expression)
         if not names.isdisjoint(replaced):
@@ -234,8 +236,8 @@ def index_names(statement: Let, replaced: Collection[str] = ()) -> set[str]:
 
 
 def places_of(group: Neighbours, step: Name) -> list[Let]:
-    """The declarations of the place of a vector's element, `step` being the vector's number; none where it is anything
-    else."""
+    """The declarations of the place of a vector's element, where that is the number of the vector (`step`) times its
+    size plus the number of the element; none where it is not."""
     places = []
     for body in (group.reading, group.making, group.writing):
         if not body:
@@ -250,7 +252,7 @@ def places_of(group: Neighbours, step: Name) -> list[Let]:
             (0, 0, 0),
             (1, 0, group.size),
             (0, 1, 1),
-        ):  # a sum of products: these tell it whole
+        ):  # three points determine a linear expression
             values = {step.text: constant(vector), group.number.text: constant(number)}
             if substitute(first.expression, values) != constant(place):
                 return []
@@ -273,7 +275,7 @@ def variables_in(expression: Expression | None) -> list[Variable]:
 
 
 def digits_in(expression: Expression) -> list[Quotient | Remainder]:
-    """The digits in an expression."""
+    """The quotients and remainders in an expression."""
     match expression:
         case Quotient() | Remainder():
             return [expression, *digits_in(expression.left)]
@@ -285,7 +287,7 @@ def digits_in(expression: Expression) -> list[Quotient | Remainder]:
 
 
 def declared_in(items: Sequence[Statement]) -> set[str]:
-    """What statements declare, those inside others left out."""
+    """The names of variables that statements declare, without those of nested statements."""
     return {item.name.text for item in items if isinstance(item, Let)}
 
 
@@ -295,7 +297,7 @@ def has_conditions(items: Sequence[Statement]) -> bool:
 
 
 def divisors(expression: Expression) -> set[int]:
-    """What the thread's number is divided by in an expression."""
+    """The divisors of the thread's number in an expression."""
     return {d.divisor for d in digits_in(expression) if isinstance(d.left, Variable) and d.left.name == THREAD.text}
 
 

@@ -1,5 +1,4 @@
-"""What fusing goes by: the options of a run, choices of plugins among them, and what the passes of the run know and
-note down.
+"""What decides how a run fuses: its options, choices of plugins among them, and what its passes know and note down.
 
 Choices of plugins are rules that refuse a legal edge because it is not worth fusing, besides those of the passes. An
 entry point of the group `hlo_opt.choices` names a function `(Edge) -> Reason | None`. It is asked where

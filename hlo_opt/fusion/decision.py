@@ -105,7 +105,7 @@ class FusionDecision:
 
     @property
     def link(self) -> str:
-        """What stands between both ends in reports."""
+        """The word or sign between both ends in reports."""
         return "and" if self.relation == "sibling" else "->"
 
     @property

@@ -43,8 +43,8 @@ class Policy(Protocol):
         plan."""
 
     def likeness(self, edge: Edge) -> Hashable:
-        """What `against` goes by besides the structure of both sides and who reads the producer; None where it goes by
-        more."""
+        """What decides in `against` besides the structure of both sides and the readers of the producer: edges that
+        agree in all three are refused alike. None where more decides."""
 
 
 class Engine:

@@ -208,7 +208,7 @@ class FusionState:
                 makes_reads_jump(instruction),
                 tuple([(o.opcode, o.shape) for o in instruction.operands]),
             )
-        elif instruction.word("kind") == "kCustom":  # what its kernel goes by is in its config, too
+        elif instruction.word("kind") == "kCustom":  # its kernel depends on its backend config, too
             own = self._members.of_body(body), attribute_key(instruction)
         else:
             own = self._members.of_body(body)

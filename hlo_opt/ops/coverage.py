@@ -104,7 +104,8 @@ def samples(spec: OpSpec, element_type: ElementType) -> Iterator[Instruction]:
 
 
 def _operands(spec: OpSpec, element_type: ElementType) -> Iterator[list[Instruction]]:
-    """Operands of the type; also with a predicate first (select), and with random bits last (stochastic-convert)."""
+    """Operands of the type; also with a predicate first (select), with random bits last (stochastic-convert), and with
+    an s32 last (an exponent)."""
     count = spec.arity.least
     own = [element_type] * count
     yield _parameters(own)
@@ -113,6 +114,8 @@ def _operands(spec: OpSpec, element_type: ElementType) -> Iterator[list[Instruct
     bits = ELEMENT_TYPES.get(f"u{element_type.bits}")
     if count > 1 and bits is not None:
         yield _parameters([*own[:-1], bits])
+    if count > 1:
+        yield _parameters([*own[:-1], S32])
 
 
 def _parameters(types: Sequence[ElementType]) -> list[Instruction]:

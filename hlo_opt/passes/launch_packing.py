@@ -62,7 +62,9 @@ class LaunchPacking(FusionPass):
                 engine.context.keep_apart(engine.module)
                 pair = self._pair(engine, host, kernel)
                 known = compatibility.joint(pair)
-                if all(k.word("kind") != "kCustom" for k in (host, kernel)):  # what goes by its config, too
+                if all(
+                    k.word("kind") != "kCustom" for k in (host, kernel)
+                ):  # that of a custom kernel depends on its config, too
                     known["structure"] = pair.structure()
                 alone.pop(host, None)
                 begun[begun.index(host)] = join(engine, kernel, host, known)

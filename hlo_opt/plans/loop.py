@@ -68,7 +68,7 @@ def launch(threads: int) -> Launch:
 
 def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> list[Elements]:
     """The outputs of a region, grouped by size: those of one size share an index space. How many elements a thread has
-    goes by the arrays that they need, not by those of others in the launch."""
+    depends on the arrays that these outputs need, not on others in the launch."""
     needed = above(region.roots[n] for n in roots)
     inputs = [parameter.shape for parameter in region.parameters if parameter in needed]
     groups: dict[int, list[int]] = {}

@@ -300,8 +300,8 @@ class _WalkCost:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measure:
-    """What the price of a launch goes by in one of its segments; it depends on the threads of a block, but on no other
-    segment.
+    """What the price of a launch needs to know about one of its segments. It depends on the threads of a block, but on
+    no other segment.
 
     kept   registers of a thread
     ahead  bytes that a thread loads before it needs the first

@@ -40,6 +40,9 @@ class Page:
     ) -> None:
         """Append rows as aligned columns; the columns in `right` are flush right."""
         cells = [[w if isinstance(w, Word) else Word(w) for w in row] for row in rows]
+        for row in cells:
+            while row and not row[-1].text:
+                row.pop()  # no spaces behind the last word
         widths = [0] * max(map(len, cells), default=0)
         for row in cells:
             for column, word in enumerate(row):
@@ -55,7 +58,7 @@ class Page:
 
     def wrapped(self, width: int) -> Page:
         """The page with longer lines broken at spaces, and carried on two columns further in than they begin; a word
-        that is longer than a line is broken anywhere."""
+        that is longer than a line is broken behind a comma, or anywhere if it has none."""
         page = Page()
         for line in self.lines:
             page.lines += _wrapped(line, width)
@@ -94,10 +97,13 @@ def _wrapped(line: tuple[Word, ...], width: int) -> list[tuple[Word, ...]]:
         room = width - (indent if rows else 0)
         end = min(len(text), start + room)
         if end < len(text):
-            space = text.rfind(" ", start, end + 1)
-            end = space if space > start and text[start:space].strip() else end
+            space, comma = text.rfind(" ", start, end + 1), text.rfind(",", start, end)
+            if space > start and text[start:space].strip():
+                end = space
+            elif comma > start:
+                end = comma + 1
         row: list[Word] = [Word(" " * indent)] if rows else []
-        for at in range(start, end):
+        for at in range(start, start + len(text[start:end].rstrip())):
             if row and row[-1].style == styles[at] and at > start:
                 row[-1] = Word(row[-1].text + text[at], styles[at])
             else:

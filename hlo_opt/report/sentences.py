@@ -32,6 +32,12 @@ CODES_TOLD = 2
 
 CHANGE = "change: "
 
+SLOWER = "nothing: one kernel of both would take longer"
+"""What is said instead of a change where joining both ends costs time."""
+
+_STANDS = ("FUS4", "FUS6")
+"""Reasons whose advice holds even then: it makes joining pay, or an array needless that is written now."""
+
 MOST_LINES = 3
 """Lines of one sentence below an edge."""
 
@@ -54,12 +60,14 @@ def sentence(decision: FusionDecision, room: int = COLUMNS) -> str:
 
 def advice(decision: FusionDecision, room: int = COLUMNS * 2) -> str:
     """What the user can change about a refused edge: in the program or the options, or, where that would save time,
-    forcing it; empty for a fused one."""
+    forcing it; nothing where joining would cost time; empty for a fused one."""
     if decision.fused:
         return ""
-    change, cost = decision.cause[0].change, decision.cost
+    reason, cost = decision.cause[0], decision.cost
+    change = reason.change
     if cost is None or cost.us_saved < LEAST:
-        return change
+        is_slower = cost is not None and cost.us_saved <= -LEAST and not change.startswith("nothing")
+        return SLOWER if is_slower and not reason.code.startswith(_STANDS) else change
     force = f"--force {decision.force}"
     both = force if change.startswith("nothing") else f"{change}; or {force}"
     return both if len(both) <= room else change

@@ -235,7 +235,17 @@ class Grammar:
             message = f"expected {_any_of(wanted)}, found {shown}" if wanted else f"unexpected {shown}"
         span = None if source is None else Span(source, offset + position, offset + position + width)
         code = TOO_DEEP if fault is not None and message.startswith(_DEEP) else None
-        return ParseError(message, code=code, span=span)
+        hint = _CUT if source is not None and _is_cut(source.text) else None
+        return ParseError(message, code=code, span=span, hint=hint)
+
+
+_CUT = "the text ends inside a computation: is the file cut off?"
+
+
+def _is_cut(text: str) -> bool:
+    """Whether a text has a computation, and does not end with the brace that closes one."""
+    end = len(text.rstrip())
+    return text[end - 1 : end] != "}" and _OPENS.search(text) is not None
 
 
 def _wanted(lark: Lark, expected: set[str]) -> list[str]:
@@ -340,6 +350,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _TOKENS = re.compile(r"[()\[\]{}]|\"[^\"\\]*+(?:\\[\s\S][^\"\\]*+)*+\"|//[^\n\r]*+|/\*[\s\S]*?\*/|\"")
 _LINES = re.compile(rf"\n[ \t]*+(?:ROOT\s++)?+%?+[A-Za-z_][\w.-]*+\s*+=|{_TOKENS.pattern}")
 """Brackets, strings and comments, and where a line begins with an instruction."""
+_OPENS = re.compile(r"\{[ \t\r]*\n")
+"""The end of a computation's first line."""
 _VALUE = re.compile(r"=\s*\Z")
 _PUNCTUATION = frozenset({"COLON", "COMMA", "EQUAL", "LBRACE", "LPAR", "RBRACE", "RPAR"})
 

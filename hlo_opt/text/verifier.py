@@ -52,14 +52,27 @@ class Verifier:
     def fail(
         self, place: Instruction | Computation | Module | None, message: str, hint: str | None = None, at: str = ""
     ) -> NoReturn:
-        """Raise a VerifyError at an instruction, a computation or the header; at attribute `at` where it is given."""
+        """Raise a VerifyError at an instruction, a computation or the header; at `at`, an attribute or the
+        instruction's opcode, where it is given."""
         source = self.module.source
         span = self.attribute_span(place, at) if at else None
+        if span is None and isinstance(place, Instruction) and at == place.opcode:
+            span = self.opcode_span(place)
         if span is None and isinstance(place, Instruction):
             span = self.module.span(place)
         elif span is None and isinstance(place, Computation) and source is not None and place.offset >= 0:
             span = Span(source, place.offset, place.offset + len(place.name))
         raise VerifyError(message, span=span, hint=hint, filename=None if source is None else source.filename)
+
+    def opcode_span(self, instruction: Instruction) -> Span | None:
+        """The position of an instruction's opcode in the text."""
+        source = self.module.source
+        if source is None or instruction.offset < 0:
+            return None
+        match = re.compile(rf"\s({re.escape(instruction.opcode)})\(").search(
+            source.text, instruction.offset, instruction.end
+        )
+        return None if match is None else Span(source, match.start(1), match.end(1))
 
     def attribute_span(self, place: Instruction | Computation | Module | None, name: str) -> Span | None:
         """The position of an attribute's name in the text."""
@@ -251,7 +264,7 @@ class Verifier:
             if self.allow_unknown:
                 return
             close = nearest(opcode, [s.opcode for s in table()])
-            self.fail(instruction, f"unknown opcode {opcode}", f"did you mean {close}?" if close else _KEPT)
+            self.fail(instruction, f"unknown opcode {opcode}", f"did you mean {close}?" if close else _KEPT, opcode)
         if spec is not None and not spec.arity.accepts(len(instruction.operands)):
             self.fail(instruction, f"{opcode} takes {spec.arity.words}, but has {len(instruction.operands)}")
         self.attributes(instruction, base)

@@ -7,10 +7,10 @@ import pytest
 
 from hlo_opt import VerifyError, parse, verify
 from hlo_opt.evaluate import Interpreter
-from hlo_opt.ir import ELEMENT_TYPES
+from hlo_opt.ir import ELEMENT_TYPES, Instruction, Shape
 from hlo_opt.ops import Arity, OpKind, OpSpec, evaluates, find, register, spec_of, table, unregister
 from hlo_opt.ops.coverage import VALUES, element_types, faces, has_evaluation, has_lowering, samples
-from hlo_opt.ops.elementwise.declare import elementwise
+from hlo_opt.ops.elementwise.declare import array_operands, check_kind, elementwise, same_dimensions
 from hlo_opt.plans.choose import lowering_reason
 
 ELEMENTWISE = [s.opcode for s in table() if s.kind is OpKind.ELEMENTWISE and s.opcode != "map"]
@@ -51,6 +51,28 @@ def test_holes_are_no_errors() -> None:
     assert not evaluates("not", F32) and not evaluates("rng", F32) and not evaluates("infeed", F32)
     assert not evaluates("add", "f33") and not evaluates("frobnicate", F32)
     assert element_types("frobnicate") == element_types("after-all") == ()
+
+
+def test_the_last_operand_may_be_an_exponent() -> None:
+    def infer(instruction: Instruction) -> Shape:
+        value, power = array_operands(instruction)
+        check_kind("scale", value.type, ("float",))
+        check_kind("scale", power.type, ("s32",))
+        return same_dimensions("scale", [value, power], value.type)
+
+    spec = elementwise(
+        "scale",
+        2,
+        lambda call, x, power: call.np.ldexp(x, power),
+        accepts=("float",),
+        infer=infer,
+        cuda={"float": "ldexp{F}({0}, {1})"},
+    )
+    try:
+        assert [t for t in VALUES if any(True for _ in samples(spec, t))] == list(spec.element_types)
+        assert has_lowering(spec, F32) and has_evaluation(spec, F32)
+    finally:
+        unregister(spec.opcode)
 
 
 def test_faces_come_from_one_entry() -> None:

@@ -13,6 +13,20 @@ def test_control_characters_are_escaped_and_count_as_shown():
     assert str(page) == "a\\x1b[2J      x\nbbbbbbbbbbbb  y\n"
 
 
+def test_a_word_longer_than_a_line_is_broken_behind_commas():
+    page = Page()
+    page.add("  first-pass,second-pass{option=true},third")
+    assert str(page.wrapped(30)) == "  first-pass,\n    second-pass{option=true},\n    third\n"
+
+
+def test_no_spaces_are_left_at_the_end_of_a_line():
+    page = Page()
+    page.table([["name", "a place"], ["n" * 12, ""], ["b", "p" * 18]])
+    for line in (*page.lines, *page.wrapped(16).lines):
+        text = "".join(word.text for word in line)
+        assert text == text.rstrip()
+
+
 def test_markup_is_text():
     page = Page()
     page.add("[red]name[/red]")

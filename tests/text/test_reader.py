@@ -23,6 +23,20 @@ def root(body, before=""):
     return entry(body, before).entry.root
 
 
+@pytest.mark.parametrize("length", [4, 30, 45, 55])
+def test_the_hint_where_a_text_is_cut_off(length: int) -> None:
+    head = "HloModule m\nENTRY e {\n"
+    text = '  p = f32[2,3]{1,0} parameter(0), metadata={op_name="p" source_line=3}\n  ROOT n = f32[2,3]{1,0} negate(p)\n}\n'
+    for whole in (text, f"{text}\n"):
+        hlo_opt.parse(head + whole)
+    with pytest.raises(ParseError) as caught:
+        hlo_opt.parse(head + text[:length])
+    assert caught.value.hint == "the text ends inside a computation: is the file cut off?"
+    with pytest.raises(ParseError) as caught:
+        hlo_opt.parse(head + text.replace("negate(p)", "negate(p"))
+    assert caught.value.hint is None
+
+
 def test_a_module_with_everything():
     text = """HloModule jit_f, is_scheduled=true, entry_computation_layout={(f32[8]{0})->f32[8]{0}}
 

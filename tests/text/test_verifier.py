@@ -30,7 +30,7 @@ def fault(body, before="", **options):
         ("ROOT a = f32[2] negate(p), dimensionz={0}", "negate has no attribute dimensionz", 30),
         ("ROOT a = f32[2,2] broadcast(p)", "broadcast", 3),
         ("ROOT a = pred[2] compare(p, p)", "compare needs the attribute direction", 3),
-        ("ROOT a = f32[2] frobnicate(p)", "unknown opcode frobnicate", 3),
+        ("ROOT a = f32[2] frobnicate(p)", "unknown opcode frobnicate", 19),
         ("ROOT a = f32[2] parameter(2)", "has a parameter 2 but no parameter 1", 3),
         ("ROOT a = f32[2] parameter(0)", "parameter number 0 is given twice", 3),
         ("ROOT a = f32[2] constant({1, 2, 3})", "2 elements", 3),

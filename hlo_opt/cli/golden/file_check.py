@@ -24,7 +24,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass
 class _Options:
-    """What stands after FileCheck."""
+    """The arguments of FileCheck."""
 
     file: str = ""
     prefixes: list[str] = field(default_factory=list)

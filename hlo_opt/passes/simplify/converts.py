@@ -40,9 +40,7 @@ def convert_there_and_back(i: Instruction, site: Site) -> Instruction | None:
         return None
     if first == last:
         return inner.operands[0]
-    if (
-        between.is_float and last.is_integer and not first.is_float
-    ):  # how a float that does not fit is cut is its own matter
+    if between.is_float and last.is_integer and not first.is_float:  # a float out of range does not wrap around
         return None
     if first.is_float and between.is_float and not (last.is_float or last.is_integer):
         return None
@@ -56,7 +54,7 @@ def convert_there_and_back(i: Instruction, site: Site) -> Instruction | None:
     "convert",
     "convert of a convert to a narrower float, back to the first type: none",
     "as it is in real numbers",
-    differs="what was rounded between is not any more: values are nearer to those of real numbers",
+    differs="the rounding to the narrower type is gone: values are nearer to those of real numbers",
 )
 def convert_rounded_back(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]

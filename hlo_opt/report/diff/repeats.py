@@ -45,7 +45,7 @@ def _in_scope(scope: Scope, asked: Collection[FlatSite]) -> Iterable[tuple[FlatS
 def _value(
     values: Mapping[tuple[FlatSite, int], tuple[Hashable, int]], site: FlatSite, result: int
 ) -> tuple[Hashable, int]:
-    """What stands for a result: of a barrier the value that it passes on."""
+    """The number of a result: of a barrier that of the value that it passes on."""
     passed = values.get((site, result))
     return passed if passed is not None else (values[site, -1][0], result)
 

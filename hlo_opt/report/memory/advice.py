@@ -21,6 +21,9 @@ from hlo_opt.runtime.schedule import build_schedule
 from hlo_opt.runtime.schedule.lifetimes import buffer_bytes
 from hlo_opt.text.aliases import aliased_leaves, give_away
 
+LEAST_SAVED = 1e-3
+"""The share of the peak that a way must save to be told."""
+
 MOST_EDGES = 6
 """Edges that are joined to see what that does to the peak."""
 
@@ -48,9 +51,10 @@ class Advice:
 
 
 def advice(report: ExplainReport, now: Moment) -> list[Advice]:
-    """What lowers the peak of the fused module, the most first."""
+    """What lowers the peak of the fused module by a share worth telling, the most first."""
     ways = [*_by_fusion(report, now), *_by_order(report, now), *_by_donation(report, now)]
-    return sorted(ways, key=lambda a: (-a.saves, a.kind, a.what))
+    worth = [way for way in ways if way.saves >= LEAST_SAVED * now.bytes]
+    return sorted(worth, key=lambda a: (-a.saves, a.kind, a.what))
 
 
 def _by_fusion(report: ExplainReport, now: Moment) -> Iterator[Advice]:

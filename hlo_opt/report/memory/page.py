@@ -19,6 +19,9 @@ ONE_OF = {"inputs": "input", "constants": "fixed", "results": "result", "tempora
 """The word for one array of a kind, in the table."""
 
 HOLDERS_SHOWN = 12
+LEAST_SHOWN = 1e-4
+"""The share of the peak from which an array has a line of its own; smaller ones are added up."""
+
 READERS_SHOWN = 3
 DONATIONS_SHOWN = 4
 
@@ -58,9 +61,9 @@ def as_page(report: MemoryReport, most: int | None = HOLDERS_SHOWN) -> Page:
     rows += [[f"  {kind}", size(before.of(kind)), size(after.of(kind))] for kind in KINDS]
     page.table(rows, right=frozenset({1, 2}), indent=2)
     page.add("after fusing the peak is ", *_when(outcome.module, after))
-    table = [_row(outcome.module, holder) for holder in after.holders[:most]]
-    page.table(table, right=frozenset({0}), indent=2)
-    left = after.holders[len(table) :]
+    shown = [h for h in after.holders[:most] if most is None or h.bytes >= LEAST_SHOWN * after.bytes]
+    page.table([_row(outcome.module, holder) for holder in shown], right=frozenset({0}), indent=2)
+    left = after.holders[len(shown) :]
     if left:
         page.add(f"  {size(sum(h.bytes for h in left))}  in {counted(len(left), 'more buffer')}")
     page.add(Word("what lowers it", "bold"), "" if report.advice else ": nothing that was tried")

@@ -351,8 +351,8 @@ LONGEST_LINE = 120
 
 
 def _refused(message: str, folder: Path) -> str | None:
-    """What stands at the place of a compiler's message: the kernel and the line of its text; of a helper that there is
-    not, where helpers are."""
+    """The kernel, and the line of its text, that a compiler's message is about; for an unknown helper, where helpers
+    are defined. None where the message names neither."""
     unknown = _UNKNOWN_HELPER.search(message)
     if unknown is not None:
         return f"helpers of kernels are in hlo_opt/codegen/device; none is called {unknown[1] or unknown[2]}"

@@ -9,7 +9,7 @@ from hlo_opt.ir import edit
 from hlo_opt.passes.run import report_on, run
 from hlo_opt.report.lint.base import rule_specs
 from hlo_opt.report.memory.advice import Advice, advice, least_first
-from hlo_opt.report.memory.page import memory_report
+from hlo_opt.report.memory.page import as_page, memory_report
 from hlo_opt.report.memory.timeline import moment_of
 from hlo_opt.runtime.schedule import build_schedule
 
@@ -54,6 +54,30 @@ def test_another_order_is_found_and_keeps_operands_first() -> None:
         assert seen.issuperset(instruction.operands)
         seen.add(instruction)
     assert moment_of(build_schedule(module)).bytes == before - found[0].saves
+
+
+SMALL = """HloModule m
+
+ENTRY e {
+  p = f32[4096]{0} parameter(0)
+  k = f32[8]{0} parameter(1)
+  n = f32[4096]{0} negate(p)
+  b = f32[8]{0} negate(k)
+  c = f32[8]{0} tanh(b)
+  ROOT t = (f32[4096]{0}, f32[8]{0}) tuple(n, c)
+}
+"""
+
+
+def test_what_saves_next_to_nothing_is_not_told_and_small_arrays_are_added_up() -> None:
+    report = memory_report(report_on(run(parse(SMALL), passes="dce", simplify="never")))
+    assert report.advice and all(a.saves >= report.after.bytes // 1000 for a in report.advice)
+    larger = SMALL.replace("4096", "4096000")
+    report = memory_report(report_on(run(parse(larger), passes="dce", simplify="never")))
+    assert {a.kind for a in report.advice} == {"donation"} and all(a.saves > 16_000_000 for a in report.advice)
+    page = str(as_page(report))
+    assert "stored" not in page and "more buffer" in page
+    assert "more buffer" not in str(as_page(report, None))
 
 
 def test_a_donation_saves_the_copy() -> None:
