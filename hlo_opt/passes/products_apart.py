@@ -16,12 +16,13 @@ from typing import ClassVar, Literal
 
 from hlo_opt.analysis.graph.inlining import is_plain_fusion
 from hlo_opt.ir import Called, Computation, Instruction, Module, edit
-from hlo_opt.ir.walk import executed_computations
-from hlo_opt.ops.sets import fused, is_product
+from hlo_opt.ir.walk import executed_computations, needed_first
+from hlo_opt.ops.sets import fused, is_product, tuple_elements, tuple_index
 from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.dce import DeadCodeElimination, drop_unread, sweep
 from hlo_opt.passes.expansion import Expansion
 from hlo_opt.plans import Plan, plan, region_of
+from hlo_opt.plans.instructions import of_value
 from hlo_opt.plans.products import OfProduct
 
 MOST_AGAIN = 2
@@ -48,9 +49,10 @@ class ProductsApart(Expansion):
                 yield partial(_take_apart, kernel, product)
 
     def run(self, module: Module, context: PassContext) -> bool:
-        changed = super().run(module, context)
-        if changed:
+        changed = False
+        while super().run(module, context):  # what is left of a kernel may be one around another product
             DeadCodeElimination().run(module, context)
+            changed = True
         return changed
 
 
@@ -88,11 +90,24 @@ def _take_apart(kernel: Instruction, product: Instruction) -> None:
         edit.remove(kernel)
         return
     rest, copies = _copy(body)
-    result = edit.create_parameter(rest, "product", product.shape, len(body.parameters))
-    edit.replace_all_uses(copies[product], result)
+    operands = list(kernel.operands)
+    for value, outside in ((product, alone), *((v, o) for v, o in values.items() if _is_worked_out(v))):
+        read = edit.create_parameter(rest, "product" if value is product else "operand", value.shape, len(operands))
+        edit.replace_all_uses(copies[value], read)
+        operands.append(outside)
     edit.sort(rest)
-    edit.replace_all_uses(kernel, _kernel(kernel, rest, [*kernel.operands, alone]))
+    for number, value in enumerate(tuple_elements(body.root) or ()):
+        for taker in [u for u in kernel.users if tuple_index(u) == number] if _is_worked_out(value) else ():
+            if value in values:
+                edit.redirect_users(taker, values[value])
+    edit.replace_all_uses(kernel, _kernel(kernel, rest, operands))
     edit.remove(kernel)
+
+
+def _is_worked_out(value: Instruction) -> bool:
+    """Whether a value of a kernel is more than its parameters in another order: what is after the product then reads it
+    again rather than to compute it again."""
+    return any(of_value(i).slots for i in needed_first([value], lambda i: i.operands) if i.parameter_number is None)
 
 
 def _value(kernel: Instruction, body: Computation, operand: Instruction) -> Instruction:
