@@ -27,6 +27,9 @@ from hlo_opt.plans.products import OfProduct
 
 MOST_AGAIN = 2
 """How often a loop over the results of a product may compute an element of an operand again."""
+OFTEN = 16
+"""How often a routine reads each element of both operands, at least, to be faster than a loop over the results: it
+keeps them in registers. So many terms are a vector, too."""
 
 
 @dataclass(frozen=True)
@@ -62,20 +65,22 @@ def _around_product(i: Instruction) -> bool:
 
 
 def _product_of(kernel: Instruction, kernel_plan: Plan) -> Instruction | None:
-    """The product that the plan computes in tiles; else one of which the kernel computes an operand again and again."""
+    """The product that the plan computes in tiles; else one that a routine computes faster than the kernel."""
     part = kernel_plan.segments[0].part
     if isinstance(part, OfProduct):
         return part.hero
-    return next((i for i in kernel.called_by("calls").instructions if is_product(i) and _is_computed_again(i)), None)
+    return next((i for i in kernel.called_by("calls").instructions if is_product(i) and _is_for_a_routine(i)), None)
 
 
-def _is_computed_again(product: Instruction) -> bool:
-    """Whether an operand of a dot is computed, and each of its elements goes into more than `MOST_AGAIN` results."""
+def _is_for_a_routine(product: Instruction) -> bool:
+    """Whether an operand of a dot is computed, and each of its elements goes into more than `MOST_AGAIN` results; or
+    whether each element of both goes into `OFTEN` results and more, and the sums are as long."""
     if "lhs_contracting_dims" not in product.attributes:
         return False
     terms = math.prod(product.operands[0].shape.dimensions[d] for d in product.ints("lhs_contracting_dims"))
-    uses = product.shape.element_count * terms
-    return any(o.parameter_number is None and uses > MOST_AGAIN * o.shape.element_count for o in product.operands)
+    times = [product.shape.element_count * terms / max(1, o.shape.element_count) for o in product.operands]
+    computed = [t for o, t in zip(product.operands, times, strict=True) if o.parameter_number is None]
+    return max(computed, default=0) > MOST_AGAIN or min(terms, *times) >= OFTEN
 
 
 def _take_apart(kernel: Instruction, product: Instruction) -> None:
