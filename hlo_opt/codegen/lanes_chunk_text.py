@@ -16,7 +16,8 @@ from hlo_opt.codegen.lanes_eights import Where, eight_lines
 from hlo_opt.codegen.lanes_folds import goes_in_turn, is_stream, loop_fills, row_read, sums_along
 from hlo_opt.codegen.lanes_halves import Halves, first_of, read_of, rounded_of
 from hlo_opt.codegen.lanes_nodes import Around, Node, Stretch, changes, cut, has_condition, names_of
-from hlo_opt.codegen.lanes_sides import MOST, SHORT, by_side, is_simple, left_of, predicates_of
+from hlo_opt.codegen.lanes_once import taken_out
+from hlo_opt.codegen.lanes_sides import by_side, changed_in, has_room, is_simple, left_of, predicates_of, settled
 from hlo_opt.codegen.lanes_text import WIDER, ThreadText, has_conditions
 from hlo_opt.codegen.lanes_turns import FUNCTIONS, Turns
 from hlo_opt.codegen.statements import BLOCK
@@ -152,16 +153,24 @@ class ChunkWriter(ThreadText):
             case Block(None | Code(pieces=()), body, _):
                 for inner in body:
                     self.item(inner, nodes)
-            case Block(condition, body, otherwise) if (known := self.known(condition)) is not None:
+            case Block(condition, body, otherwise) if (known := settled(condition, self.full)) is not None:
                 for inner in body if known else otherwise:
                     self.item(inner, nodes)
             case Block(_, body, otherwise) if left := self.by_side(item):
+                whole = len(left) == len(left_of(item.condition, self.full, None))
                 which = of(self.side_of(left, nodes))
-                self.stretch_of(nodes).items.append(Block(which, body, otherwise))
+                self.stretch_of(nodes).items.append(Block(which, body if whole else [item], otherwise))
             case Block(condition, body, otherwise) if self.is_same(condition):
                 nodes.append(Around(f"if ({self.text(condition)})", self.sequence(body), True))
                 if otherwise:
                     nodes.append(Around("else", self.sequence(otherwise)))
+            case Block():
+                block, once = taken_out(item, self.full, LANE, range(self.first, self.lanes), self.is_same_element)
+                for lane, read in once:
+                    value = f"{lane} < {self.end} ? {self.text(read.value)} : 0"
+                    self.same(nodes, f"const {read.kind} {read.name.text} = {value};")
+                    self.uniform.add(read.name.text)
+                self.stretch_of(nodes).items.append(block)
             case StrideLoop():
                 self.item(walked(item), nodes)
             case For(name=None, carries=True):
@@ -197,24 +206,20 @@ class ChunkWriter(ThreadText):
                 self.let_item(Let(self.scalars[array], array, value), nodes)
             case Assign(Code(pieces=(Cell() as target,)), value) if self.narrowed(target, value, nodes):
                 pass
-            case Assign() | Do() | Block() | For():
+            case Assign() | Do() | For():
                 self.stretch_of(nodes).items.append(item)
             case _:
                 raise UnknownError(type(item).__name__)
 
-    def known(self, condition: Code) -> bool | None:
-        """Whether a condition on indices holds for all lanes (or for none); None where that is open."""
-        conditions = [Condition(substitute(c.expression, self.full), c.low, c.high) for c in condition.says]
-        if any(c.never for c in conditions):
-            return False
-        return True if conditions and all(c.always for c in conditions) else None
+    def is_same_element(self, cell: Cell) -> bool:
+        return cell.array.text in self.constants and self.is_same(cell.index)
 
     def by_side(self, block: Block) -> tuple[Condition, ...]:
         """The conditions on which a block gets loops for both sides, where these are no longer than is good. Inside of
         loops it stays around loops over lanes: what it leaves out is then left out as one."""
         left = left_of(block.condition, self.full, self.uniform - self.alike)
-        is_good = self.size <= SHORT and not self.looping and is_simple(block)
-        return left if is_good and (left in self.sides or len(self.sides) < MOST) else ()
+        is_good = has_room(self.size, 0 if left in self.sides else len(self.sides))
+        return left if is_good and not self.looping and is_simple(block) else ()
 
     def side_of(self, conditions: tuple[Condition, ...], nodes: list[Node]) -> Name:
         """The variable that tells whether conditions hold, which are the same for all lanes."""
@@ -552,10 +557,10 @@ class ChunkWriter(ThreadText):
     def statement(self, statement: Statement) -> Iterator[str]:
         """One statement. Index variables of loops in a lane's body are like those of the lane. What is changed under a
         condition is written under none: masked vectors take long to write."""
-        if isinstance(statement, Block) and (known := self.known(statement.condition)) is not None:
+        if isinstance(statement, Block) and (known := settled(statement.condition, self.full)) is not None:
             yield from self.lines(statement.body if known else statement.otherwise)
             return
-        if isinstance(statement, Block) and (changed := self.changed_in(statement)):
+        if isinstance(statement, Block) and (changed := changed_in(statement, self.kept.keys() - self.now)):
             yield "{"
             yield from (f"{self.kept[name]} {name}_now = {self.name(name)};" for name in changed)
             self.now |= changed.keys()
@@ -564,13 +569,7 @@ class ChunkWriter(ThreadText):
             yield from (f"{self.name(name)} = {name}_now;" for name in changed)
             yield "}"
             return
-        if (
-            isinstance(statement, Let)
-            and statement.is_index
-            and statement.constant
-            and statement.expression is not None
-            and statement.name.text not in self.homes
-        ):
+        if isinstance(statement, Let) and self.is_inner_place(statement):
             name = statement.name.text
             self.full[name] = self.full_of(statement)
             self.wide.add(name)
@@ -578,10 +577,8 @@ class ChunkWriter(ThreadText):
             return
         yield from super().statement(statement)
 
-    def changed_in(self, block: Block) -> dict[str, None]:
-        """The variables in arrays of lanes that statements under a condition give new values."""
-        targets = (s.target.name for s in walk([block]) if isinstance(s, Assign)) if block.condition else ()
-        return dict.fromkeys(t.text for t in targets if t is not None and t.text in self.kept.keys() - self.now)
+    def is_inner_place(self, let: Let) -> bool:
+        return let.is_index and let.constant and let.expression is not None and let.name.text not in self.homes
 
     def let(self, let: Let) -> str:
         name = let.name.text

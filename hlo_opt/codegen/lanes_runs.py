@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from hlo_opt.codegen.lanes_chunk_text import FROM, INSIDE, LANE, LANES, WIDE, ChunkWriter, UnknownError
 from hlo_opt.codegen.lanes_folds import place_of, stride
 from hlo_opt.codegen.lanes_nodes import Stretch
-from hlo_opt.codegen.lanes_sides import by_side, predicates_of
+from hlo_opt.codegen.lanes_sides import by_side, predicates_of, settled
 from hlo_opt.codegen.lanes_text import digits_in, has_conditions, variables_in
 from hlo_opt.codegen.lanes_turned import copies
 from hlo_opt.codegen.tree import Assign, Block, Let, Neighbours, Statement, codes_of, walk
@@ -189,7 +189,7 @@ def _masks_neighbours(writer: ChunkWriter, items: Sequence[Statement]) -> bool:
     for block in walk(items):
         if not isinstance(block, Block) or not block.condition.pieces or id(block) in seen:
             continue
-        if writer.known(block.condition) is not None or block.condition.name in sides:
+        if settled(block.condition, writer.full) is not None or block.condition.name in sides:
             continue
         for s in walk([*block.body, *block.otherwise]):  # conditions in it say nothing new
             seen.add(id(s))

@@ -10,12 +10,13 @@ from hlo_opt.codegen.tree import Assign, Block, Let, Note, Statement, walk
 from hlo_opt.ir.index_map import Condition, Expression, substitute, variables_of
 from hlo_opt.ops.code import Cell, Code, Name
 
-MOST = 2
-"""Predicates of a loop: each doubles it."""
+SELECTS, MOST = 2, 3
+"""Predicates of a loop that choose between values, and that statements stand under, at most: each doubles it."""
 LINES = 600
 """Lines of all copies of a loop, of which compilers make vector code in good time."""
-SHORT = 150
-"""Statements of a loop that has copies for conditions."""
+SHORT, SHORTER = 150, 120
+"""Statements of a loop that has copies for conditions, and of one that has as many as for `MOST`; longer ones have them
+for one less."""
 
 
 def predicates_of(items: Sequence[Statement], uniform: Collection[str], lines: int) -> list[str]:
@@ -33,7 +34,7 @@ def predicates_of(items: Sequence[Statement], uniform: Collection[str], lines: i
                         selects[which] = None
     found = list(conditions)
     for which in selects:
-        if which not in conditions and len(found) < MOST and lines << (len(found) + 1) <= LINES:
+        if which not in conditions and len(found) < SELECTS and lines << (len(found) + 1) <= LINES:
             found.append(which)
     return found
 
@@ -42,17 +43,38 @@ def _all_in(pieces: Sequence[Name | Cell], uniform: Collection[str]) -> bool:
     return all(isinstance(p, Name) and p.text in uniform for p in pieces)
 
 
-def left_of(condition: Code, values: Mapping[str, Expression], uniform: Collection[str]) -> tuple[Condition, ...]:
-    """What a condition on indices says that is open, where that is the same for all lanes; else nothing. `values` are
+def settled(condition: Code, values: Mapping[str, Expression]) -> bool | None:
+    """Whether a condition on indices holds for all lanes (or for none); None where that is open."""
+    conditions = [Condition(substitute(c.expression, values), c.low, c.high) for c in condition.says]
+    if any(c.never for c in conditions):
+        return False
+    return True if conditions and all(c.always for c in conditions) else None
+
+
+def left_of(
+    condition: Code, values: Mapping[str, Expression], uniform: Collection[str] | None
+) -> tuple[Condition, ...]:
+    """What a condition on indices says that is open and, unless `uniform` is None, the same for all lanes. `values` are
     what index variables stand for."""
     conditions = (Condition(substitute(c.expression, values), c.low, c.high) for c in condition.says)
-    left = tuple(c for c in conditions if not c.always)
-    return left if all(variables_of(c.expression) <= set(uniform) for c in left) else ()
+    left = (c for c in conditions if not c.always)
+    return tuple(c for c in left if uniform is None or variables_of(c.expression) <= set(uniform))
+
+
+def has_room(size: int, sides: int) -> bool:
+    """Whether a loop of so many statements, with copies for so many conditions, may have some for another one."""
+    return size <= SHORT and sides < MOST - (size > SHORTER)
 
 
 def is_simple(block: Block) -> bool:
     """Whether statements under a condition are plain ones."""
     return all(isinstance(s, Let | Assign | Note) for s in (*block.body, *block.otherwise))
+
+
+def changed_in(block: Block, names: Collection[str]) -> dict[str, None]:
+    """The variables among these that statements under a condition give new values."""
+    targets = (s.target.name for s in walk([block]) if isinstance(s, Assign)) if block.condition else ()
+    return dict.fromkeys(t.text for t in targets if t is not None and t.text in names)
 
 
 def by_side(predicates: Sequence[str], lines: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ program that uses them as they are needs a copy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -16,6 +16,7 @@ from hlo_opt.ir import Computation, Instruction, Module, Shape, edit
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.sets import keeps_bytes, tuple_elements, tuple_index
 from hlo_opt.passes.base import PassContext, RewritingPass
+from hlo_opt.passes.simplify.dots import changes_sides
 from hlo_opt.plans.lane_search import obstacle
 
 
@@ -23,7 +24,7 @@ from hlo_opt.plans.lane_search import obstacle
 class LayoutFitting(RewritingPass):
     """Choose the layouts of a loop's state: values that no iteration changes keep the layout that they have, and others
     get the layout in which the body works on them. Copy what differs: into a loop, out of an iteration or out of a
-    branch."""
+    branch. A transposed product that is read row by row is written row by row."""
 
     name: ClassVar[str] = "layout-fitting"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
@@ -45,6 +46,9 @@ class LayoutFitting(RewritingPass):
                     yield partial(_fit_operand, i)
             elif i.opcode == "conditional":
                 ends = list(i.called())
+            elif i.opcode == "transpose" and not i.shape.is_row_major and changes_sides(i) and _is_read_in_rows(i):
+                yield partial(edit.set_shape, i, replace(i.shape, layout=None).laid_out())
+                continue
             else:
                 continue
             for end in ends:
@@ -59,6 +63,11 @@ class LayoutFitting(RewritingPass):
 def _differs(shape: Shape, wanted: Shape) -> bool:
     """Whether two shapes have the same values in different layouts."""
     return shape.same_values(wanted) and not shape.same_bytes(wanted)
+
+
+def _is_read_in_rows(value: Instruction) -> bool:
+    """Whether operations that write row by row read it by element, and nothing else reads it."""
+    return not value.is_root and all(u.shape.is_row_major and _reads_by_index(u, value) for u in value.users)
 
 
 def _takable(loop: Instruction) -> list[int]:

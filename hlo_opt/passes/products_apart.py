@@ -16,16 +16,20 @@ from typing import ClassVar, Literal
 
 from hlo_opt.analysis.graph.inlining import is_plain_fusion
 from hlo_opt.ir import Called, Computation, Instruction, Module, edit
-from hlo_opt.ir.walk import executed_computations
-from hlo_opt.ops.sets import fused, is_product
+from hlo_opt.ir.walk import executed_computations, needed_first
+from hlo_opt.ops.sets import fused, is_product, tuple_elements, tuple_index
 from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.dce import DeadCodeElimination, drop_unread, sweep
 from hlo_opt.passes.expansion import Expansion
 from hlo_opt.plans import Plan, plan, region_of
+from hlo_opt.plans.instructions import of_value
 from hlo_opt.plans.products import OfProduct
 
 MOST_AGAIN = 2
 """How often a loop over the results of a product may compute an element of an operand again."""
+OFTEN = 16
+"""How often a routine reads each element of both operands, at least, to be faster than a loop over the results: it
+keeps them in registers. So many terms are a vector, too."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +52,10 @@ class ProductsApart(Expansion):
                 yield partial(_take_apart, kernel, product)
 
     def run(self, module: Module, context: PassContext) -> bool:
-        changed = super().run(module, context)
-        if changed:
+        changed = False
+        while super().run(module, context):  # what is left of a kernel may be one around another product
             DeadCodeElimination().run(module, context)
+            changed = True
         return changed
 
 
@@ -60,20 +65,22 @@ def _around_product(i: Instruction) -> bool:
 
 
 def _product_of(kernel: Instruction, kernel_plan: Plan) -> Instruction | None:
-    """The product that the plan computes in tiles; else one of which the kernel computes an operand again and again."""
+    """The product that the plan computes in tiles; else one that a routine computes faster than the kernel."""
     part = kernel_plan.segments[0].part
     if isinstance(part, OfProduct):
         return part.hero
-    return next((i for i in kernel.called_by("calls").instructions if is_product(i) and _is_computed_again(i)), None)
+    return next((i for i in kernel.called_by("calls").instructions if is_product(i) and _is_for_a_routine(i)), None)
 
 
-def _is_computed_again(product: Instruction) -> bool:
-    """Whether an operand of a dot is computed, and each of its elements goes into more than `MOST_AGAIN` results."""
+def _is_for_a_routine(product: Instruction) -> bool:
+    """Whether an operand of a dot is computed, and each of its elements goes into more than `MOST_AGAIN` results; or
+    whether each element of both goes into `OFTEN` results and more, and the sums are as long."""
     if "lhs_contracting_dims" not in product.attributes:
         return False
     terms = math.prod(product.operands[0].shape.dimensions[d] for d in product.ints("lhs_contracting_dims"))
-    uses = product.shape.element_count * terms
-    return any(o.parameter_number is None and uses > MOST_AGAIN * o.shape.element_count for o in product.operands)
+    times = [product.shape.element_count * terms / max(1, o.shape.element_count) for o in product.operands]
+    computed = [t for o, t in zip(product.operands, times, strict=True) if o.parameter_number is None]
+    return max(computed, default=0) > MOST_AGAIN or min(terms, *times) >= OFTEN
 
 
 def _take_apart(kernel: Instruction, product: Instruction) -> None:
@@ -88,11 +95,24 @@ def _take_apart(kernel: Instruction, product: Instruction) -> None:
         edit.remove(kernel)
         return
     rest, copies = _copy(body)
-    result = edit.create_parameter(rest, "product", product.shape, len(body.parameters))
-    edit.replace_all_uses(copies[product], result)
+    operands = list(kernel.operands)
+    for value, outside in ((product, alone), *((v, o) for v, o in values.items() if _is_worked_out(v))):
+        read = edit.create_parameter(rest, "product" if value is product else "operand", value.shape, len(operands))
+        edit.replace_all_uses(copies[value], read)
+        operands.append(outside)
     edit.sort(rest)
-    edit.replace_all_uses(kernel, _kernel(kernel, rest, [*kernel.operands, alone]))
+    for number, value in enumerate(tuple_elements(body.root) or ()):
+        for taker in [u for u in kernel.users if tuple_index(u) == number] if _is_worked_out(value) else ():
+            if value in values:
+                edit.redirect_users(taker, values[value])
+    edit.replace_all_uses(kernel, _kernel(kernel, rest, operands))
     edit.remove(kernel)
+
+
+def _is_worked_out(value: Instruction) -> bool:
+    """Whether a value of a kernel is more than its parameters in another order: what is after the product then reads it
+    again rather than to compute it again."""
+    return any(of_value(i).slots for i in needed_first([value], lambda i: i.operands) if i.parameter_number is None)
 
 
 def _value(kernel: Instruction, body: Computation, operand: Instruction) -> Instruction:

@@ -18,6 +18,7 @@ import numpy as np
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir import index_map as maps
+from hlo_opt.ir.element_type import PRED
 from hlo_opt.ir.index_map import Constant, Expression, Variable, add, delinearize, distinct_places, multiply, variable
 from hlo_opt.ir.size import gcd, most
 from hlo_opt.ops.lowering import Element, Elementwise, Index
@@ -297,14 +298,16 @@ class _Apart:
         return self._known[number]
 
     def total(self, part: Batch) -> float | None:
-        """Instructions for all elements of a lane, computed one by one; None if they are unknown."""
-        result = 0.0
+        """Instructions for all elements of a lane, computed one by one; None if they are unknown. Outputs of one shape
+        are computed by one thread, which computes once what they share."""
+        groups: dict[Shape, dict[Element, float]] = {}
         for n in part.roots:
             needed = self._of(n)
             if needed is None:
                 return None
-            result += sum(slots for _, _, slots in needed) * self._region.roots[n].shape.element_count / part.lanes
-        return result
+            places = Shape(PRED, self._region.roots[n].shape.dimensions)
+            groups.setdefault(places, {}).update(((instruction, index), slots) for instruction, index, slots in needed)
+        return sum(sum(once.values()) * places.element_count / part.lanes for places, once in groups.items())
 
     def at_least(self, part: Batch) -> float:
         """A lower bound of the instructions of a lane's thread: a value is computed at least once for each index that

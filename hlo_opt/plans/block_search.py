@@ -17,6 +17,9 @@ LARGEST = 1 << 14
 MOST_WORK = 1 << 17
 """Limit of elements that the threads of the block compute in a round."""
 
+LONGEST = 32
+"""Limit of dependent instructions that are computed again for another cell: the barrier after a cell takes as long."""
+
 
 def match(region: Region, target: DeviceTarget) -> InBlock | None:
     """The region as a loop in one block, or None."""
@@ -29,7 +32,7 @@ def fits(module: Module, loop: Instruction) -> bool:
 
 
 def _owned(search: Search | None, *, in_lanes: bool = False) -> InBlock | None:
-    cut = None if search is None else phase_search.cut(search)
+    cut = None if search is None else phase_search.cut(search, LONGEST)
     if cut is None or any(v.parameter.shape.element_count > LARGEST for v in cut.state):
         return None
     phases = tuple(tuple(cell.with_team(BLOCK, BLOCK, in_lanes=in_lanes) for cell in phase) for phase in cut.phases)

@@ -6,7 +6,9 @@ than once. Reads are counted from the results of a round upwards.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -45,9 +47,9 @@ def of_loop(module: Module, loop: Instruction) -> Search | None:
     return None if opened is None else Search(opened, opened.read_of(loop))
 
 
-def cut(search: Search) -> Phases | None:
+def cut(search: Search, longest: float = math.inf) -> Phases | None:
     """The phases of a loop; None where it cannot be cut. Changes the round of `search.opened`, so that it can be called
-    only once for a search."""
+    only once for a search. `longest`: the most dependent instructions that are computed again for another cell."""
     opened, trips = search.opened, search.trips
     if any(n not in opened.parameters for n in search.numbers) or any(
         i.shape.is_tuple and tuple_elements(i) is None for i in opened.round.instructions
@@ -69,7 +71,7 @@ def cut(search: Search) -> Phases | None:
     ]
     state = [v for v in values if v.counts is None]
     asked = [opened.test] if trips is None else []
-    cells = _cells(opened, [*(v.result for v in state), *asked], results)
+    cells = _cells(opened, [*(v.result for v in state), *asked], results, longest)
     if not state or cells is None:
         return None
     phases, stands = _phased(opened, cells)
@@ -118,9 +120,12 @@ def _is_movement(i: Instruction) -> bool:
     return spec is not None and spec.kind in (OpKind.MOVEMENT, OpKind.INDEXING)
 
 
-def _cells(opened: Opened, ends: Sequence[Instruction], results: Sequence[Results]) -> list[Instruction] | None:
+def _cells(
+    opened: Opened, ends: Sequence[Instruction], results: Sequence[Results], longest: float
+) -> list[Instruction] | None:
     """The values of a round that are cells, operands first; None where an operation has no index map."""
     inside = opened.round
+    shared = _shared(opened, ends, longest)
     cells = set(ends)
     times: dict[Instruction, float] = dict.fromkeys(ends, 0.0)
     for result in results:
@@ -139,7 +144,8 @@ def _cells(opened: Opened, ends: Sequence[Instruction], results: Sequence[Result
         if spec is None or (spec.index is None and spec.kind is not OpKind.ELEMENTWISE and i.operands):
             return None
         is_near = spec.kind is OpKind.ELEMENTWISE
-        if _terms(i) > 1 or (times[i] > 1.01 and i.shape.element_count > 1 and not _is_movement(i) and i.operands):
+        is_again = times[i] > 1.01 or i in shared
+        if _terms(i) > 1 or (is_again and i.shape.element_count > 1 and not _is_movement(i) and i.operands):
             cells.add(i)
         for number, operand in enumerate(i.operands):
             if operand.parent is not inside:
@@ -154,6 +160,31 @@ def _cells(opened: Opened, ends: Sequence[Instruction], results: Sequence[Result
         if len(cells) <= MOST_CELLS
         else None
     )
+
+
+def _shared(opened: Opened, ends: Sequence[Instruction], longest: float) -> set[Instruction]:
+    """The values that several cells would compute, each once for an element, with more than `longest` dependent
+    instructions in all but the first. Of a chain that several cells need, only the last values are meant: those with a
+    reader that fewer cells need."""
+    if longest == math.inf:
+        return set()
+    order = list(opened.round.instructions)
+    number = {i: n for n, i in enumerate(dict.fromkeys([*ends, *(i for i in order if _terms(i) > 1)]))}
+    serial: dict[Instruction, float] = {}
+    for i in order:
+        below = max((serial.get(o, 0.0) for o in i.operands), default=0.0)
+        serial[i] = 0.0 if _terms(i) > 1 else below + of_value(opened.origins.get(i, i)).slots
+    readers: dict[Instruction, set[int]] = {}  # for each reader, a bit for each cell that needs it
+    shared = set()
+    for i in reversed(order):
+        own = readers.get(i, set())
+        needed_by = functools.reduce(operator.or_, own, 0)
+        times = needed_by.bit_count() + (i in number)
+        if serial[i] * (times - 1) > longest and own != {needed_by}:
+            shared.add(i)
+        for operand in i.operands:
+            readers.setdefault(operand, set()).add(1 << number[i] if i in number else needed_by)
+    return shared
 
 
 def _phased(

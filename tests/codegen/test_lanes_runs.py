@@ -241,7 +241,7 @@ def test_what_lies_under_many_conditions_is_looked_at_once(monkeypatch: pytest.M
     items: list[Statement] = []
     for k in range(depth):
         open_ = Code((Name("which"),), says=(Condition(modulo(lane, 2), 0, 0),))
-        read = Let("float", Name(f"x{k}"), Code((Cell(Name("in0"), Code(("i",), place=lane)),)))
+        read = Let("float", Name(f"x{k}"), Code((Cell(Name("in0"), Code((Name("i"),), place=lane)),)))
         items = [Block(open_, [read, *items], [])]
     items.insert(0, Let("bool", Name("which"), Code((Cell(Name("in1"), Code((LANE,), place=lane)),))))
     assert run_lines(items, {}, 2, 16, {"in0"}) is not None

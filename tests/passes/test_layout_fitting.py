@@ -98,3 +98,28 @@ def test_a_loop_hands_on_what_rounds_work_on(text: str, inside: int) -> None:
     for made in (found, fused):
         assert np.array_equal(hlo_opt.evaluate(made, [given])[0], wanted)
     assert np.array_equal(hlo_opt.compile(fused, backend="host")(given)[0], wanted)
+
+
+@pytest.mark.parametrize(("reader", "is_row_major"), [("add(w, t)", True), ("add(w, v)", False)])
+def test_a_transposed_product_that_is_read_in_rows_is_written_in_rows(reader: str, is_row_major: bool) -> None:
+    """Frameworks write the gradient of weights as a transposed product, in another layout than the weights have. A
+    view of its bytes keeps them in their places."""
+    module = hlo_opt.parse(f"""HloModule m
+ENTRY e {{
+  x = f32[5,4] parameter(0)
+  y = f32[5,3] parameter(1)
+  w = f32[3,4]{{1,0}} parameter(2)
+  d = f32[4,3]{{1,0}} dot(x, y), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
+  t = f32[3,4]{{0,1}} transpose(d), dimensions={{1,0}}
+  b = f32[12] bitcast(t)
+  v = f32[3,4]{{1,0}} bitcast(b)
+  ROOT s = f32[3,4]{{1,0}} {reader}
+}}
+""")
+    found, _ = hlo_opt.fuse(module, passes="dce,layout-fitting", simplify="never")
+    hlo_opt.verify(found)
+    assert next(i.shape.is_row_major for i in found.entry.instructions if i.opcode == "transpose") == is_row_major
+    simple, _ = hlo_opt.fuse(module, passes="dce,layout-fitting,algebraic-simplifier", simplify="never")
+    given = [np.arange(n, dtype=np.float32).reshape(s) for n, s in ((20, (5, 4)), (15, (5, 3)), (12, (3, 4)))]
+    for made in (found, simple):
+        assert np.array_equal(hlo_opt.evaluate(made, given)[0], hlo_opt.evaluate(module, given)[0])

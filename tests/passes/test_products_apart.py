@@ -100,3 +100,42 @@ ENTRY e {
 }
 """)
     assert expanded(module, H100, IN_LANES) is module
+
+
+TWO = hlo_opt.parse("""HloModule m
+f {
+  a = f32[64,64] parameter(0)
+  b = f32[64,64] parameter(1)
+  c = f32[64,64] parameter(2)
+  t = f32[64,64] tanh(a)
+  d = f32[64,64] dot(b, t), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  e = f32[64,64] dot(c, t), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  s = f32[64,64] add(d, a)
+  r = f32[64,64] add(e, t)
+  ROOT k = (f32[64,64], f32[64,64], f32[64,64]) tuple(s, r, t)
+}
+ENTRY e {
+  x = f32[64,64] parameter(0)
+  y = f32[64,64] parameter(1)
+  z = f32[64,64] parameter(2)
+  k = (f32[64,64], f32[64,64], f32[64,64]) fusion(x, y, z), kind=kLoop, calls=f
+  k0 = f32[64,64] get-tuple-element(k), index=0
+  k1 = f32[64,64] get-tuple-element(k), index=1
+  k2 = f32[64,64] get-tuple-element(k), index=2
+  n = f32[64,64] negate(k2)
+  ROOT r = (f32[64,64], f32[64,64], f32[64,64]) tuple(k0, k1, n)
+}
+""")
+
+
+def test_all_products_of_a_kernel_are_taken_out_and_their_operands_computed_once() -> None:
+    """As in the gradient of a cell: one array goes into the products for both weights, and to the next round."""
+    made = expanded(TWO, H100, IN_LANES)
+    hlo_opt.verify(made)
+    assert [i.opcode for i in made.entry.instructions].count("dot") == 2
+    kernels = [i.called_by("calls") for i in made.entry.instructions if i.opcode == "fusion"]
+    assert sum(i.opcode == "tanh" for kernel in kernels for i in kernel.instructions) == 1
+    assert not any(i.opcode == "dot" for kernel in kernels for i in kernel.instructions)
+    inputs = [np.random.default_rng(k).uniform(-1, 1, (64, 64)).astype(np.float32) for k in range(3)]
+    for ours, theirs in zip(*(hlo_opt.evaluate(m, inputs) for m in (made, TWO)), strict=True):
+        np.testing.assert_array_equal(ours, theirs)

@@ -142,3 +142,27 @@ def test_on_a_processor_a_lane_is_a_lane() -> None:
     made = planned(normed("64,32,128", "f32"), SMALL)
     ((part,), _) = match(made.region, [0], InLanes.of(SMALL))
     assert (part.shares, part.vector) == (1, 1)
+
+
+def test_outputs_of_one_shape_that_share_a_chain_are_a_loop() -> None:
+    """A thread of a loop computes for both outputs what they share, so that a batch has nothing to save."""
+    lines = [f"  v{n + 1} = f32[16,32] tanh(v{n})" for n in range(6)]
+    inside = "\n".join(lines)
+    text = f"""HloModule m
+
+fused {{
+  p = f32[16,64] parameter(0)
+  c = f32[16,64] negate(p)
+  v0 = f32[16,32] slice(c), slice={{[0:16], [32:64]}}
+{inside}
+  w = f32[16,32] negate(v6)
+  ROOT t = (f32[16,32], f32[16,32]) tuple(v6, w)
+}}
+
+ENTRY e {{
+  x = f32[16,64] parameter(0)
+  ROOT f = (f32[16,32], f32[16,32]) fusion(x), kind=kLoop, calls=fused
+}}
+"""
+    module = hlo_opt.parse(text)
+    assert not match(region_of(module, module.entry.root), [0, 1], H100)[0]

@@ -195,3 +195,20 @@ def test_places_that_double_with_each_operation_are_left() -> None:
         lines.append(f"{last} = f32[64] concatenate(b{n}, a{n}), dimensions={{0}}")
     assert isinstance(planned(loop(["f32[64]"], [*lines[:12], "y = f32[64] negate(c3)"], ["y"])), Plan)
     assert not isinstance(planned(loop(["f32[64]"], [*lines, "y = f32[64] negate(c19)"], ["y"])), Plan)
+
+
+@pytest.mark.parametrize(("length", "count"), [(8, 0), (60, 1)])
+def test_a_long_chain_that_several_folds_read_is_a_cell(length: int, count: int) -> None:
+    """As in a step of Hamiltonian Monte Carlo, whose end goes into the energy and into the next state. What the chain
+    itself computes on the way is no cell."""
+    lines = [f"h{n} = f32[64] multiply({f'h{n - 1}' if n else 'x1'}, x1)" for n in range(length + 1)]
+    end = f"h{length}"
+    lines += [
+        "o = f32[] constant(0)",
+        f"s = f32[64] negate({end})",
+        "e = f32[] reduce(s, o), dimensions={0}, to_apply=sum",
+        "b = f32[64] broadcast(e), dimensions={}",
+        f"y = f32[64] multiply({end}, b)",
+    ]
+    found = opcodes(phases(loop(["f32[64]"], lines, ["y"])))
+    assert found == [["multiply"]] * count + [["reduce"], ["multiply"]]

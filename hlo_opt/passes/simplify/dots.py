@@ -63,6 +63,17 @@ def _is_matrix(batch: tuple[int, ...], contracting: tuple[int, ...], free: tuple
     return any([*batch, *part] == list(range(len(batch) + len(part))) for part in rest)
 
 
+def changes_sides(transpose: Instruction) -> bool:
+    """Whether a transpose is a dot with its sides changed."""
+    dot = transpose.operands[0]
+    if not is_a(dot, "dot") or len(dot.users) > 1 or not _is_plain(dot):
+        return False
+    numbers, (left, right) = DotDimensions.of(dot), dot.operands
+    batches, lefts = len(numbers.lhs_batch), len(numbers.free(left.shape.rank, right=False))
+    wanted = (*range(batches), *range(batches + lefts, dot.shape.rank), *range(batches, batches + lefts))
+    return transpose.ints("dimensions") == wanted and left.shape.type == right.shape.type
+
+
 @rule(
     "transpose-of-dot",
     "transpose",
@@ -70,16 +81,9 @@ def _is_matrix(batch: tuple[int, ...], contracting: tuple[int, ...], free: tuple
     "factors commute, and the same products are added up",
 )
 def transpose_of_dot(i: Instruction, site: Site) -> Instruction | None:
-    dot = i.operands[0]
-    if not is_a(dot, "dot") or len(dot.users) > 1 or not _is_plain(dot):
+    if not changes_sides(i):
         return None
-    numbers, (left, right) = DotDimensions.of(dot), dot.operands
-    batches, lefts = len(numbers.lhs_batch), len(numbers.free(left.shape.rank, right=False))
-    ranks = dot.shape.rank
-    wanted = (*range(batches), *range(batches + lefts, ranks), *range(batches, batches + lefts))
-    if i.ints("dimensions") != wanted or left.shape.type != right.shape.type:
-        return None
-    return _exchanged(dot, i.shape, site)
+    return _exchanged(i.operands[0], i.shape, site)
 
 
 def _exchanged(dot: Instruction, shape: Shape, site: Site) -> Instruction:
