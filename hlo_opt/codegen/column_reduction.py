@@ -122,24 +122,31 @@ def _place(builder: Builder, plan: Plan, segment: Segment[Columns], first_block:
 
 
 def _pass(builder: Builder, place: _Place, columns: Sequence[Sequence[Fold]], stores: Sequence[Write]) -> None:
-    size, stride = place.space.reduced, place.ways * place.segment.part.parts
-    reduced = Variable(0, size - 1, builder.names.fresh("step"))
+    columns_of, size, stride = place.segment.part, place.space.reduced, place.ways
+    if columns_of.in_runs:
+        size //= columns_of.parts
+    else:
+        stride *= columns_of.parts
+    step = Variable(0, size - 1, builder.names.fresh("step"))
     kind = "int" if size + stride <= 2**31 - 1 else "long long"
-    start = place.way
-    if place.part is not None:
+    start: Expression = place.way
+    reduced: Expression = step
+    if place.part is not None and columns_of.in_runs:
+        reduced = add(multiply(place.part, size), step)
+    elif place.part is not None:
         start = builder.declare("start", add(multiply(place.part, place.ways), place.way))
     for kept, folds in zip(place.kept, columns, strict=True):
         elements = [(o, operand_index(fold.reduce, kept, reduced)) for fold in folds for o in fold.operands]
-        for needed, at in folds_beside(elements, {reduced.name}):
+        for needed, at in folds_beside(elements, {step.name}):
             builder.value(needed, at)
-    with builder.walk(kind, reduced, start, size, stride):
+    with builder.walk(kind, step, start, size, stride):
         values = []  # read all before folding the first, so that loads can be combined
         for kept, folds in zip(place.kept, columns, strict=True):
             for fold in folds:
                 at = operand_index(fold.reduce, kept, reduced)
                 values.append((fold, [builder.value(o, at) for o in fold.operands]))
         for fold, read in values:
-            fold.take(builder, read, Code((FirstRound(Name(reduced.name), stride),)))
+            fold.take(builder, read, Code((FirstRound(Name(step.name), stride),)))
         for kept in place.kept:
             for write in stores:
                 index = root_index(place.space, place.reduces, write.root, kept, reduced)

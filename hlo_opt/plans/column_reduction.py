@@ -42,7 +42,11 @@ def space_of(reduce: Instruction) -> Space | None:
 
 @dataclass(frozen=True)
 class Columns:
-    """Outputs (`roots` are positions) that the threads of columns write, and the reduces that these need, by level."""
+    """Outputs (`roots` are positions) that the threads of columns write, and the reduces that these need, by level.
+
+    parts    blocks that share columns
+    in_runs  whether each of them has neighbouring rows; else they take turns
+    """
 
     kind: ClassVar[str] = "column-reduction"
     space: Space
@@ -50,6 +54,7 @@ class Columns:
     levels: Levels
     roots: tuple[int, ...]
     parts: int = 1
+    in_runs: bool = False
 
     @property
     def hero(self) -> Instruction:
@@ -91,7 +96,10 @@ def of(region: Region, folded: Folded, target: DeviceTarget, shared_bytes: int =
     may_share = ends_in_one_pass(region, folded)
     if target.in_lanes:
         lanes = lanes_tile(sizes, of_thread, may_share=may_share, shared_bytes=shared_bytes)
-        return Columns(space, lanes, folded.levels, folded.roots, lanes_parts(lanes, space.reduced) if may_share else 1)
+        parts = lanes_parts(lanes, space.reduced) if may_share else 1
+        even = next(n for n in range(parts, 0, -1) if space.reduced % n == 0)  # a processor reads ahead within a page
+        in_runs = parts > 1 and 2 * even > parts
+        return Columns(space, lanes, folded.levels, folded.roots, even if in_runs else parts, in_runs)
     if may_share:
         wide = wide_tile(sizes, bits, of_thread, shared_bytes)
         parts = 0 if wide is None else column_parts(wide, space.reduced, cores)
@@ -124,7 +132,8 @@ def walks(region: Region, segment: Segment[Columns], launch: Launch) -> list[Wal
     column = add(multiply(first, tile.vector), variable(ITEM, tile.vector))
     stride = tile.ways * part.parts
     rounds = -(-reduced // stride)
-    step = add(add(multiply(variable(ROUND, rounds), stride), multiply(number, tile.ways)), way)
+    of_round, of_part = (tile.ways, reduced // part.parts) if part.in_runs else (stride, tile.ways)
+    step = add(add(multiply(variable(ROUND, rounds), of_round), multiply(number, of_part)), way)
     places = {KEPT: add(multiply(divide(block, tiles), minor), column), REDUCED: step}
     meetings = tile.ways.bit_length() - 1
     return passes(

@@ -43,21 +43,21 @@ def chain(shape: str, *, steps: int = 3, layout: str = "") -> str:
     )
 
 
-def normed(shape: str, dtype: str) -> str:
+def normed(shape: str, dtype: str, operations: int = 25) -> str:
     """A fusion that scales an array along its last dimension, by the results of several operations on two rows."""
     row, last = f"f32[{shape.split(',')[-1]}]", shape.count(",")
     given = f"  x = {dtype}[{shape}] parameter(0)\n  m = {row} parameter(1)\n  v = {row} parameter(2)\n"
     steps = "".join(
         f"  t{n} = {row} {('maximum', 'subtract')[n % 2]}({f't{n - 1}' if n else 'm'}, {('v', 'm')[n % 2]})\n"
-        for n in range(25)
+        for n in range(operations)
     )
     return f"""HloModule m
 
 fused {{
 {given}{steps}  w = f32[{shape}] convert(x)
-  n = f32[{shape}] broadcast(t24), dimensions={{{last}}}
+  n = f32[{shape}] broadcast(t{operations - 1}), dimensions={{{last}}}
   d = f32[{shape}] subtract(w, n)
-  p = f32[{shape}] broadcast(t23), dimensions={{{last}}}
+  p = f32[{shape}] broadcast(t{operations - 2}), dimensions={{{last}}}
   o = f32[{shape}] multiply(d, p)
   ROOT r = {dtype}[{shape}] convert(o)
 }}
@@ -138,10 +138,22 @@ def test_an_element_is_written_once(shape: str) -> None:
     assert sorted(np.concatenate(written)) == list(range(made.region.roots[0].shape.element_count))
 
 
-def test_on_a_processor_a_lane_is_a_lane() -> None:
-    made = planned(normed("64,32,128", "f32"), SMALL)
+@pytest.mark.parametrize(
+    ("shape", "operations", "shares"),
+    [("64,32,128", 4, 16), ("64,32,128", 25, 4), ("16,64,64", 4, 4), ("4,64,64", 4, 1), ("31,33,255", 25, 1)],
+    ids=["four elements each", "much would be computed again", "sixteen rows", "few streams", "a prime"],
+)
+def test_on_a_processor_a_lane_is_a_lane_and_writes_few_streams(shape: str, operations: int, shares: int) -> None:
+    made = planned(normed(shape, "f32", operations), SMALL)
     ((part,), _) = match(made.region, [0], InLanes.of(SMALL))
-    assert (part.shares, part.vector) == (1, 1)
+    assert (part.shares, part.vector) == (shares, 1)
+
+
+@pytest.mark.parametrize("text", [chain("1000,4,4"), chain("1000,4,4", layout="{0,2,1}")], ids=["rows", "lanes apart"])
+def test_on_a_processor_threads_do_not_share_what_would_be_computed_again(text: str) -> None:
+    made = planned(text)
+    ((part,), _) = match(made.region, [0], InLanes.of(H100))
+    assert part.shares == 1
 
 
 def test_outputs_of_one_shape_that_share_a_chain_are_a_loop() -> None:
