@@ -15,8 +15,8 @@ from hlo_opt.codegen.lanes_eights import LANES as EIGHT
 from hlo_opt.codegen.lanes_eights import Where, eight_lines
 from hlo_opt.codegen.lanes_folds import goes_in_turn, is_stream, loop_fills, row_read, sums_along
 from hlo_opt.codegen.lanes_halves import Halves, first_of, read_of, rounded_of
-from hlo_opt.codegen.lanes_nodes import Around, Node, Stretch, changes, cut, has_condition, names_of
-from hlo_opt.codegen.lanes_once import taken_out
+from hlo_opt.codegen.lanes_nodes import Around, Node, Stretch, changes, cut, has_condition, known_turns, names_of
+from hlo_opt.codegen.lanes_once import taken_out, without_values
 from hlo_opt.codegen.lanes_sides import by_side, changed_in, has_room, is_simple, left_of, predicates_of, settled
 from hlo_opt.codegen.lanes_text import WIDER, ThreadText, has_conditions
 from hlo_opt.codegen.lanes_turns import FUNCTIONS, Turns
@@ -170,6 +170,7 @@ class ChunkWriter(ThreadText):
                     value = f"{lane} < {self.end} ? {self.text(read.value)} : 0"
                     self.same(nodes, f"const {read.kind} {read.name.text} = {value};")
                     self.uniform.add(read.name.text)
+                block = without_values(block, lambda let: self.put_once(let, nodes))
                 self.stretch_of(nodes).items.append(block)
             case StrideLoop():
                 self.item(walked(item), nodes)
@@ -254,11 +255,7 @@ class ChunkWriter(ThreadText):
                 self.same(nodes, f"const {WIDE} {name} = {self.index_text(full)};")
                 self.uniform.add(name)
             return
-        if item.constant and self.is_same(item.value):
-            self.same(nodes, f"const {item.kind} {name} = {self.text(item.value)};")
-            self.uniform.add(name)
-            self.declared_once[name] = item.value
-            self.floats |= {name} if item.kind == "float" else set()
+        if self.put_once(item, nodes):
             return
         if self.lanes >= LEAST:
             item = replace(item, value=with_calls(item.value, FUNCTIONS, lambda f, angle: self.turned(f, angle, nodes)))
@@ -267,6 +264,17 @@ class ChunkWriter(ThreadText):
             return
         self.types[name], self.homes[name] = item.kind, stretch
         stretch.items.append(item)
+
+    def put_once(self, item: Let, nodes: list[Node]) -> bool:
+        """Whether a value is the same for all lanes, and so found before the stretch at hand."""
+        if not (item.constant and self.is_same(item.value)):
+            return False
+        name = item.name.text
+        self.same(nodes, f"const {item.kind} {name} = {self.text(item.value)};")
+        self.uniform.add(name)
+        self.declared_once[name] = item.value
+        self.floats |= {name} if item.kind == "float" else set()
+        return True
 
     # ---- f16
 
@@ -326,7 +334,7 @@ class ChunkWriter(ThreadText):
         None where the angle is no variable of lanes."""
         if self.types.get(angle.text) != "float":
             return None
-        turns = self.known_turns(angle, nodes)
+        turns = known_turns(angle, nodes)
         if turns is None:
             turns, last = Turns(angle.text), nodes[-1]
             is_later = isinstance(last, Stretch) and (self.homes[angle.text] is last or changes(last, angle))
@@ -335,15 +343,6 @@ class ChunkWriter(ThreadText):
             turns.results[function] = Name(f"hlo_turn{self.turns}")
             self.turns += 1
         return of(turns.results[function])
-
-    def known_turns(self, angle: Name, nodes: Sequence[Node]) -> Turns | None:
-        """The known result for an angle that has not changed since."""
-        for node in reversed(nodes):
-            if isinstance(node, Turns) and node.angle == angle.text:
-                return node
-            if changes(node, angle):
-                break
-        return None
 
     def is_place(self, item: Let) -> bool:
         """Whether it is an index whose expression is known."""

@@ -54,6 +54,16 @@ def changes(node: Node, name: Name) -> bool:
     return any(isinstance(s, Assign) and s.target.name == name for s in items)
 
 
+def known_turns(angle: Name, nodes: Sequence[Node]) -> Turns | None:
+    """The known result for an angle that has not changed since."""
+    for node in reversed(nodes):
+        if isinstance(node, Turns) and node.angle == angle.text:
+            return node
+        if changes(node, angle):
+            break
+    return None
+
+
 def names_of(node: Node) -> set[str]:
     """The variables of lanes that a node itself declares or mentions."""
     match node:

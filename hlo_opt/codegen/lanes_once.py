@@ -1,6 +1,8 @@
 """Elements that all lanes under a condition read alike: the first one of a row, where lanes read their neighbour around
 a ring. Compilers have no vector code for a read under a mask whose address is the same for all lanes, and then make
-none for the whole loop. Such an element is read once, before the loop, where a lane needs it at all."""
+none for the whole loop. Such an element is read once, before the loop, where a lane needs it at all. And values that
+all lanes find alike: the sine of a loop's counter, which one lane adds to its element. Vector code finds them for each
+lane, and then leaves most of them out."""
 
 from __future__ import annotations
 
@@ -29,6 +31,23 @@ def taken_out(
         once += [(first or 0, read) for read in found]
         parts.append([s for s in part if s not in found])
     return Block(block.condition, *parts), once
+
+
+def without_values(block: Block, take: Callable[[Let], bool]) -> Block:
+    """The block without declarations that `take` took, of those that read no memory, in it and in blocks in it."""
+
+    def left(items: Sequence[Statement]) -> Iterator[Statement]:
+        for item in items:
+            if isinstance(item, Block):
+                yield without_values(item, take)
+            elif not (isinstance(item, Let) and _is_plain(item) and take(item)):
+                yield item
+
+    return Block(block.condition, list(left(block.body)), list(left(block.otherwise)))
+
+
+def _is_plain(item: Let) -> bool:
+    return item.kind in _TYPES and not item.is_index and not any(isinstance(p, Cell) for p in item.value.parts())
 
 
 def _firsts(
