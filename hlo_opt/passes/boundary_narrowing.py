@@ -192,7 +192,7 @@ def _saves(boundary: Boundary, cut: _Cut) -> bool:
 
 def _sources(boundary: Boundary, cut: _Cut) -> list[Instruction] | None:
     """The values outside of the producer that `cut.known` are inside; None where one is not there to be read. What a
-    kernel updates in place is gone when others would read it."""
+    kernel, or any reader that writes to its operand, updates in place is gone when others would read it."""
     producer = boundary.producer
     results = results_of(producer.called_by("calls"))
     updates = any(r.opcode in UPDATES for r in results)
@@ -204,6 +204,8 @@ def _sources(boundary: Boundary, cut: _Cut) -> list[Instruction] | None:
             return None
         source = elements.get(results.index(value)) if number is None else producer.operands[number]
         if source is None or not source.shape.is_array:
+            return None
+        if any("output_to_operand_aliasing" in user.attributes for user in source.users):
             return None
         sources.append(source)
     return sources

@@ -165,6 +165,13 @@ UPDATED = UPDATED.replace("ROOT c = f32[512,4096]{1,0} fusion(r, d)", "c = f32[5
     "kind=kLoop, calls=k1\n  u = f32[512,4096]{1,0} get-tuple-element(k), index=2\n"
     "  ROOT t = (f32[512,4096]{1,0}, f32[512,4096]{1,0}) tuple(c, u)\n}",
 )
+OVERWRITTEN = IN_MEMORY.replace(
+    "ROOT c = f32[512,4096]{1,0} fusion(r, d)", "c = f32[512,4096]{1,0} fusion(r, d)"
+).replace(
+    "kind=kLoop, calls=k1\n}",
+    'kind=kLoop, calls=k1\n  u = bf16[512,4096]{1,0} custom-call(p, r), custom_call_target="f", '
+    "output_to_operand_aliasing={{}: (0, {})}\n  ROOT t = (f32[512,4096]{1,0}, bf16[512,4096]{1,0}) tuple(c, u)\n}",
+)
 OTHER_RESULT = f"""{HEAD}
 k0 {{
   p = f32[512,4096]{{1,0}} parameter(0)
@@ -222,8 +229,17 @@ DEAR = CONVERT.replace("multiply(w, twos)", "power(w, twos)").replace("f32", "f6
 
 @pytest.mark.parametrize(
     "text",
-    [NO_NARROWER, RESULT, LIBRARY, MOVED, DEAR, COPIED, UPDATED],
-    ids=["nothing is narrower", "a result", "a library reads it", "elements move", "expensive", "a copy", "in place"],
+    [NO_NARROWER, RESULT, LIBRARY, MOVED, DEAR, COPIED, UPDATED, OVERWRITTEN],
+    ids=[
+        "nothing is narrower",
+        "a result",
+        "a library reads it",
+        "elements move",
+        "expensive",
+        "a copy",
+        "in place",
+        "overwritten",
+    ],
 )
 def test_what_stays(text: str) -> None:
     before = [str(i.shape) for i in hlo_opt.parse(text).entry.instructions]
