@@ -51,7 +51,8 @@ class Crew:
         # counted, so that a compiler knows how many rounds there are
         counter = Name(builder.names.fresh("turn")) if size > self.threads else None
         with builder.walk(kind, place, self.own, size, self.threads, counter, AHEAD, self.late):
-            yield place_in(shape, place)
+            # the place of the only element is a constant in what reads it, too
+            yield place_in(shape, place if size > 1 else constant(0))
 
     def each(
         self, builder: Builder, shape: Shape, pointer: Name, value: Instruction, before: Before | None = None

@@ -18,6 +18,10 @@ from tests.plans.test_lane_loop import planned
 CASES = {
     **{name: text for name, text in COUPLED.items() if isinstance(planned(text), Plan)},
     "power": loop(["f32[64]", "f32[64,64]"], POWER, ["y", "x2"], rounds=20),
+    "one element, and a sum of it": loop(["f32[64]", "f32[1]", "f32[1]"],
+        ["q = f32[64] reverse(x1), dimensions={0}", "v = f32[64] add(x1, q)", "y = f32[1] add(x2, x3)",
+            "o = f32[] constant(0)", "e = f32[] reduce(y, o), dimensions={0}, to_apply=sum",
+            "b = f32[1] broadcast(e), dimensions={}", "w = f32[1] subtract(x3, b)"], ["v", "y", "w"]),
     "bf16": loop(["bf16[65]"], ["q = bf16[65] reverse(x1), dimensions={0}", "y = bf16[65] add(x1, q)"], ["y"]),
     "pred": loop(["pred[600]"], ["q = pred[600] reverse(x1), dimensions={0}", "y = pred[600] xor(x1, q)"], ["y"]),
     "an array before and after a row of it is written": loop(["f32[5,20]", "f32[5,20]", "f32[20]"],
