@@ -81,7 +81,7 @@ def not_honoured(report: ExplainReport) -> list[Donation]:
         every = donations(outcome.module, build_schedule(outcome.module, outcome.target))
     except EvaluationError:  # what cannot run has no memory
         return []
-    inputs = sum(p.shape.byte_size for p in outcome.module.entry.parameters if p.shape.is_array)
+    inputs = sum(s.byte_size for p in outcome.module.entry.parameters for s in p.shape.leaves() if s.is_array)
     left = [one for one in every if not one.is_honoured and one.bytes >= LEAST_SHARE * inputs]
     return sorted(left, key=lambda one: -one.bytes)
 

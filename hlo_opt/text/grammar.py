@@ -243,9 +243,9 @@ _CUT = "the text ends inside a computation: is the file cut off?"
 
 
 def _is_cut(text: str) -> bool:
-    """Whether a text has a computation, and does not end with the brace that closes one."""
-    end = len(text.rstrip())
-    return text[end - 1 : end] != "}" and _OPENS.search(text) is not None
+    """Whether a text has a computation, and but for comments does not end with the brace that closes one."""
+    lines = (line.partition("//")[0].rstrip() for line in reversed(text.splitlines()))
+    return not next(filter(None, lines), "").endswith("}") and _OPENS.search(text) is not None
 
 
 def _wanted(lark: Lark, expected: set[str]) -> list[str]:

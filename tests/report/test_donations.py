@@ -131,3 +131,18 @@ def test_small_arrays_are_not_worth_a_word() -> None:
     memory = memory_report(fused(rolled, 0, 1))
     assert [one.is_honoured for one in memory.donations] == [True, False]
     assert not_honoured(memory.report) == []
+
+
+@pytest.mark.parametrize(("size", "found"), [(4096, 0), (4, 1)])
+def test_a_small_donation_beside_large_arrays_of_a_tuple_is_not_told(size: int, found: int) -> None:
+    text = f"""HloModule m, input_output_alias={{ {{1}}: (0, {{1}}, may-alias) }}
+ENTRY e {{
+  p = (f32[{size}], f32[4]) parameter(0)
+  x = f32[{size}] get-tuple-element(p), index=0
+  y = f32[4] get-tuple-element(p), index=1
+  n = f32[{size}] negate(x)
+  v = f32[4] reverse(y), dimensions={{0}}
+  ROOT r = (f32[{size}], f32[4]) tuple(n, v)
+}}
+"""
+    assert len(not_honoured(report_on(run(parse(text))))) == found

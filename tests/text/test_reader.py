@@ -35,6 +35,9 @@ def test_the_hint_where_a_text_is_cut_off(length: int) -> None:
     with pytest.raises(ParseError) as caught:
         hlo_opt.parse(head + text.replace("negate(p)", "negate(p"))
     assert caught.value.hint is None
+    with pytest.raises(ParseError) as caught:
+        hlo_opt.parse(head + text.replace("negate(p)", "negate(p").replace("\n}\n", "\n}  // e\n// CHECK: ENTRY\n"))
+    assert caught.value.hint is None
 
 
 def test_a_module_with_everything():
