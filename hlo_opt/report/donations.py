@@ -77,10 +77,7 @@ def not_honoured(report: ExplainReport) -> list[Donation]:
     outcome = report.outcome
     if not aliased_leaves(outcome.module):
         return []
-    try:
-        every = donations(outcome.module, build_schedule(outcome.module, outcome.target))
-    except EvaluationError:  # what cannot run has no memory
-        return []
+    every = _donations_of(outcome.module, report)
     inputs = sum(s.byte_size for p in outcome.module.entry.parameters for s in p.shape.leaves() if s.is_array)
     left = [one for one in every if not one.is_honoured and one.bytes >= LEAST_SHARE * inputs]
     return sorted(left, key=lambda one: -one.bytes)
@@ -90,9 +87,7 @@ def lost_by_fusing(report: ExplainReport, left: Sequence[Donation]) -> list[Dona
     """Those of these donations that the program would honour if each of its operations ran alone."""
     if not left:
         return []
-    original = report.outcome.original
-    before = donations(original, build_schedule(original, report.outcome.target))
-    honoured = {one.leaf for one in before if one.is_honoured}
+    honoured = _honoured(report.outcome.original, report)
     return [one for one in left if one.leaf in honoured]
 
 
@@ -125,7 +120,16 @@ def kept_apart(report: ExplainReport, lost: Sequence[Donation]) -> dict[int, Kep
 
 
 def _honoured(module: Module, report: ExplainReport) -> set[int]:
-    return {d.leaf for d in donations(module, build_schedule(module, report.outcome.target)) if d.is_honoured}
+    return {one.leaf for one in _donations_of(module, report) if one.is_honoured}
+
+
+def _donations_of(module: Module, report: ExplainReport) -> list[Donation]:
+    """The donations of the module before or after fusing; none where it has no program: what cannot run has no
+    memory."""
+    try:
+        return donations(module, build_schedule(module, report.outcome.target))
+    except EvaluationError:
+        return []
 
 
 def _around(report: ExplainReport, lost: Donation) -> Iterator[FusionDecision]:
