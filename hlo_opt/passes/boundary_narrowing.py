@@ -14,12 +14,14 @@ from functools import partial
 from typing import ClassVar, Literal
 
 from hlo_opt.fusion.choices import is_expensive
+from hlo_opt.fusion.outline import Origins, original_name
 from hlo_opt.ir import Called, Computation, Instruction, Shape, edit
 from hlo_opt.ops.sets import UPDATES, fused, is_elementwise, results_of, tuple_elements, tuple_index
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.dce import sweep
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.price import price
+from hlo_opt.text.aliases import aliases_of
 
 WORTH = 0.98
 """The most that the kernels may take afterwards, relative to before, where a kernel writes something else; where it
@@ -74,7 +76,7 @@ class BoundaryNarrowing(RewritingPass):
                 boundary = _boundary(producer, number) if cuts else None
                 cut = None if boundary is None else _best(boundary, cuts, context)
                 if boundary is not None and cut is not None:
-                    yield partial(_move, boundary, cut)
+                    yield partial(_move, boundary, cut, context.origins)
                 number = number + 1 if cut is None else 0  # what is left may pay now
 
 
@@ -197,6 +199,8 @@ def _sources(boundary: Boundary, cut: _Cut) -> list[Instruction] | None:
     results = results_of(producer.called_by("calls"))
     updates = any(r.opcode in UPDATES for r in results)
     elements = {tuple_index(user): user for user in producer.users}
+    module = producer.computation.module
+    given = {alias.parameter for alias in aliases_of(module)} if module and producer.computation is module.entry else ()
     sources = []
     for value in cut.known:
         number = value.parameter_number
@@ -207,6 +211,8 @@ def _sources(boundary: Boundary, cut: _Cut) -> list[Instruction] | None:
             return None
         if any("output_to_operand_aliasing" in user.attributes for user in source.users):
             return None
+        if source.parameter_number in given and any(source not in reader.operands for reader in boundary.readers):
+            return None  # its memory may be a result's by then
         sources.append(source)
     return sources
 
@@ -247,9 +253,9 @@ def _shape(producer: Instruction, body: Computation) -> Shape:
     return Shape.tuple_of(*results) if producer.shape.is_tuple else results[0]
 
 
-def _shortened(boundary: Boundary, cut: _Cut) -> Computation:
+def _shortened(boundary: Boundary, cut: _Cut, origins: Origins | None = None) -> Computation:
     """The producer's computation without what readers compute, and without the result where it writes nothing."""
-    clone = edit.clone_computation(boundary.producer.called_by("calls"))
+    clone = _cloned(boundary.producer, origins)
     results = results_of(clone)
     if cut.narrow is None:
         del results[boundary.number]
@@ -264,10 +270,22 @@ def _shortened(boundary: Boundary, cut: _Cut) -> Computation:
     return clone
 
 
-def _lengthened(boundary: Boundary, cut: _Cut, reader: Instruction) -> tuple[list[Instruction], Computation]:
+def _cloned(kernel: Instruction, origins: Origins | None) -> Computation:
+    """A copy of a kernel's computation; its operations stand for the same ones of the input (`origins`)."""
+    body = kernel.called_by("calls")
+    clone = edit.clone_computation(body)
+    if origins is not None:
+        for old, new in zip(body.instructions, list(clone.instructions), strict=True):
+            origins[new] = original_name(old, origins)
+    return clone
+
+
+def _lengthened(
+    boundary: Boundary, cut: _Cut, reader: Instruction, origins: Origins | None = None
+) -> tuple[list[Instruction], Computation]:
     """The operands of a reader and its computation, which begins with what the producer did. What stands for a value
     that is narrower now has its shape in the computation alone."""
-    clone = edit.clone_computation(reader.called_by("calls"))
+    clone = _cloned(reader, origins)
     operands, parameters = list(reader.operands), list(clone.parameters)
     values: dict[Instruction, Instruction] = {}
     for value, source in zip(cut.known, _sources(boundary, cut) or (), strict=True):
@@ -286,6 +304,8 @@ def _lengthened(boundary: Boundary, cut: _Cut, reader: Instruction) -> tuple[lis
         parameters[number] = values[narrow]
     for member in cut.moved:
         values[member] = edit.clone_into(clone, member, [values[o] for o in member.operands])
+        if origins is not None:
+            origins[values[member]] = original_name(member, origins)
     for parameter in wide:
         edit.replace_all_uses(parameter, values[cut.moved[-1]])
         edit.remove(parameter)
@@ -296,20 +316,36 @@ def _lengthened(boundary: Boundary, cut: _Cut, reader: Instruction) -> tuple[lis
     return [operands[at] for at in kept], clone
 
 
-def _move(boundary: Boundary, cut: _Cut) -> None:
+def _move(boundary: Boundary, cut: _Cut, origins: Origins) -> None:
     """Readers compute what `cut` says. A result that nothing reads afterwards is left to dead code elimination."""
     producer, readers = boundary.producer, boundary.readers
-    lengthened = [_lengthened(boundary, cut, reader) for reader in readers]
+    lengthened = [_lengthened(boundary, cut, reader, origins) for reader in readers]
     for reader, (operands, body) in zip(readers, lengthened, strict=True):
         _compute(reader, body)
         edit.set_operands(reader, operands)
     if cut.narrow is None:
         return
-    body = _shortened(boundary, cut)
+    body = _shortened(boundary, cut, origins)
     _compute(producer, body)
+    edit.set_operands(
+        producer, [o for o, is_read in zip(producer.operands, _without_unread(body), strict=True) if is_read]
+    )
     edit.set_shape(producer, _shape(producer, body))
     if boundary.value is not producer:
         edit.set_shape(boundary.value, results_of(body)[boundary.number].shape)
+
+
+def _without_unread(body: Computation) -> list[bool]:
+    """Remove the parameters that nothing reads; returns for each parameter whether it is read."""
+    body.index_users()
+    parameters = list(body.parameters)
+    are_read = [bool(parameter.users) or parameter.is_root for parameter in parameters]
+    for parameter, is_read in zip(parameters, are_read, strict=True):
+        if not is_read:
+            edit.remove(parameter)
+    for number, parameter in enumerate(p for p, is_read in zip(parameters, are_read, strict=True) if is_read):
+        parameter.parameter_number = number
+    return are_read
 
 
 def _compute(kernel: Instruction, body: Computation) -> None:

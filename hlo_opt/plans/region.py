@@ -53,9 +53,11 @@ def inlined(module: Module, computation: Computation) -> Computation:
 
 
 def _with_loops_inlined(module: Module, computation: Computation) -> Computation:
-    """The computation with calls inlined in the computations of its loops; itself if there are none."""
+    """The computation with calls inlined in the computations of its loops, and the elements of a loop's tuple as its
+    results where it has a loop as root; itself if there are none."""
     runs = {c: inlined(module, c) for i in computation.instructions if looped(i) is not None for c in i.called()}
-    if all(old is new for old, new in runs.items()):
+    is_root = looped(computation.root) is not None
+    if all(old is new for old, new in runs.items()) and not is_root:
         return computation
     copy = Computation(computation.name)
     copies: dict[Instruction, Instruction] = {}
@@ -64,7 +66,11 @@ def _with_loops_inlined(module: Module, computation: Computation) -> Computation
         for name, value in instruction.attributes.items():
             if isinstance(value, Called) and not runs.keys().isdisjoint(value.computations):
                 edit.set_attribute(copies[instruction], name, Called(*(runs.get(c, c) for c in value.computations)))
-    edit.set_root(copy, copies[computation.root])
+    root = copies[computation.root]
+    if is_root:
+        count = len(root.shape.elements or ())
+        root = edit.create_tuple(copy, [edit.create_element(root, number) for number in range(count)])
+    edit.set_root(copy, root)
     return copy
 
 

@@ -124,8 +124,14 @@ def first_page(
         title, columns = f"{title}, grouped", "saving or cost, cause, change"
     every = "--all: all, " if len(groups) < len(asked) else ""
     page.add(Word(title, "bold"), f" ({every}-v: every reason): {columns}")
-    for decision, *others in groups:
-        page.extend(edge_page(decision, prices, len(others)))
+    pages = [edge_page(decision, prices, len(others)) for decision, *others in groups]
+    for number in reversed(range(len(groups) if most is not None else 0)):  # the last that take more lines are cut
+        if len(page.lines) + sum(len(one.lines) for one in pages) <= LINES:
+            break
+        decision, *others = groups[number]
+        pages[number] = edge_page(decision, prices, len(others), most=1)
+    for one in pages:
+        page.extend(one)
     return page
 
 
@@ -182,22 +188,23 @@ def _reasons(counts: Mapping[str, int], named: int) -> str:
     return f"; reasons: {words}" + (f" and {counted(len(counts) - named, 'more code')}" if len(counts) > named else "")
 
 
-def edge_page(decision: FusionDecision, prices: EdgePrices, others: int = 0) -> Page:
-    """An edge in three lines, a fused one in two; it stands for `others` that are alike, too."""
+def edge_page(decision: FusionDecision, prices: EdgePrices, others: int = 0, *, most: int = MOST_LINES) -> Page:
+    """An edge in three lines, a fused one in two; it stands for `others` that are alike, too. `most`: the lines of a
+    sentence."""
     page = Page()
     page.add(*_ends(decision, prices, others))
-    for line in _whole(sentence(decision, MOST_LINES * COLUMNS)):
+    for line in _whole(sentence(decision, most * COLUMNS), most):
         page.add(line)
     if change := advice(decision):
-        for line in _whole(CHANGE + change):
+        for line in _whole(CHANGE + change, most):
             page.add(line)
     return page
 
 
-def _whole(text: str) -> list[str]:
-    """A sentence below an edge, in as many lines as it takes; of one that takes more than `MOST_LINES` the middle is
-    left out."""
-    text = fit(text, MOST_LINES * (COLUMNS - 2 * len(INDENT)))
+def _whole(text: str, most: int) -> list[str]:
+    """A sentence below an edge, in as many lines as it takes; of one that takes more than `most` the middle is left
+    out."""
+    text = fit(text, most * (COLUMNS - 2 * len(INDENT)))
     return textwrap.wrap(text, COLUMNS, initial_indent=INDENT, subsequent_indent=INDENT + "  ", break_on_hyphens=False)
 
 

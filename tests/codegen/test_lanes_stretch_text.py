@@ -173,13 +173,14 @@ ENTRY e {
 
 
 def test_rows_whose_numbers_are_divided_go_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four threads have a row: of eight rows side by side, each element would be gathered."""
+    """Sixteen lanes have a row: of several rows side by side, each element would be gathered."""
     generator = np.random.default_rng(0)
     x, y = (generator.standard_normal((n, 16)).astype(np.float32) for n in (50, 60))
     found, text = run_on_host(PAIRS, x, y, monkeypatch=monkeypatch)
     np.testing.assert_allclose(found, ((x[:, None] - y) ** 2).sum(-1), rtol=1e-5)
-    loop = text[text.index("for (int s0") : text.index("/ 60;")]
-    assert "hlo_lane < 4;" in loop
+    before = text[: text.index("/ 60;")]
+    loop = before[before.rindex("#pragma omp simd") :]
+    assert "hlo_lane < 16;" in loop and "own_row = blockIdx.x * 16 + hlo_group;" in loop  # all lanes have the same row
 
 
 @pytest.mark.parametrize(("before", "after"), [("p", "s"), ("q", "s"), ("p", "t"), ("q", "t")])

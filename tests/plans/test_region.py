@@ -130,3 +130,22 @@ ENTRY e {
     assert len(region.roots) == 1
     assert [str(s) for s in region.outputs] == ["f32[8]{0}", "s32[8]{0}"]
     assert Shape.tuple_of(*region.outputs) == module.entry.root.shape
+
+
+def test_a_loop_as_root_writes_its_elements() -> None:
+    module = parse(
+        "HloModule m\n\nc {\n  s = (s32[], f32[4]) parameter(0)\n  n = s32[] get-tuple-element(s), index=0\n"
+        "  k = s32[] constant(3)\n  ROOT l = pred[] compare(n, k), direction=LT\n}\n\n"
+        "b {\n  s = (s32[], f32[4]) parameter(0)\n  n = s32[] get-tuple-element(s), index=0\n"
+        "  x = f32[4] get-tuple-element(s), index=1\n  o = s32[] constant(1)\n  m = s32[] add(n, o)\n"
+        "  y = f32[4] add(x, x)\n  ROOT r = (s32[], f32[4]) tuple(m, y)\n}\n\n"
+        "f {\n  n = s32[] parameter(0)\n  x = f32[4] parameter(1)\n  i = (s32[], f32[4]) tuple(n, x)\n"
+        "  ROOT w = (s32[], f32[4]) while(i), condition=c, body=b\n}\n\n"
+        "ENTRY e {\n  n = s32[] parameter(0)\n  x = f32[4] parameter(1)\n"
+        "  ROOT k = (s32[], f32[4]) fusion(n, x), kind=kLoop, calls=f\n}\n"
+    )
+    region = region_of(module, module.entry.root)
+    assert [(root.opcode, str(root.shape.type)) for root in region.roots] == [
+        ("get-tuple-element", "s32"),
+        ("get-tuple-element", "f32"),
+    ]
