@@ -8,6 +8,7 @@ import pytest
 import hlo_opt
 from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.ir import Module
+from hlo_opt.passes.run import run
 from tests.small_modules import H100
 
 HEAD = """HloModule m
@@ -172,6 +173,8 @@ OVERWRITTEN = IN_MEMORY.replace(
     'kind=kLoop, calls=k1\n  u = bf16[512,4096]{1,0} custom-call(p, r), custom_call_target="f", '
     "output_to_operand_aliasing={{}: (0, {})}\n  ROOT t = (f32[512,4096]{1,0}, bf16[512,4096]{1,0}) tuple(c, u)\n}",
 )
+IN_F32 = IN_MEMORY.replace("p = bf16", "p = f32").replace("convert(p)", "abs(p)")
+GIVEN = IN_F32.replace("HloModule m", "HloModule m, input_output_alias={ {}: (0, {}, may-alias) }", 1)
 OTHER_RESULT = f"""{HEAD}
 k0 {{
   p = f32[512,4096]{{1,0}} parameter(0)
@@ -229,7 +232,7 @@ DEAR = CONVERT.replace("multiply(w, twos)", "power(w, twos)").replace("f32", "f6
 
 @pytest.mark.parametrize(
     "text",
-    [NO_NARROWER, RESULT, LIBRARY, MOVED, DEAR, COPIED, UPDATED, OVERWRITTEN],
+    [NO_NARROWER, RESULT, LIBRARY, MOVED, DEAR, COPIED, UPDATED, OVERWRITTEN, GIVEN],
     ids=[
         "nothing is narrower",
         "a result",
@@ -239,11 +242,49 @@ DEAR = CONVERT.replace("multiply(w, twos)", "power(w, twos)").replace("f32", "f6
         "a copy",
         "in place",
         "overwritten",
+        "given away",
     ],
 )
 def test_what_stays(text: str) -> None:
     before = [str(i.shape) for i in hlo_opt.parse(text).entry.instructions]
     assert [str(i.shape) for i in narrowed(text).entry.instructions] == before
+
+
+BESIDE = f"""{HEAD}
+k0 {{
+  p = f32[512,4096]{{1,0}} parameter(0)
+  q = f32[512,4096]{{1,0}} parameter(1)
+  zero = f32[] constant(0)
+  r = f32[512]{{0}} reduce(p, zero), dimensions={{1}}, to_apply=add
+  far = f32[512,4096]{{1,0}} abs(q)
+  ROOT o = (f32[512]{{0}}, f32[512,4096]{{1,0}}) tuple(r, far)
+}}
+
+k1 {{
+  r = f32[512]{{0}} parameter(0)
+  d = f32[512,4096]{{1,0}} parameter(1)
+  b = f32[512,4096]{{1,0}} broadcast(r), dimensions={{0}}
+  ROOT c = f32[512,4096]{{1,0}} subtract(d, b)
+}}
+
+ENTRY e {{
+  p = f32[512,4096]{{1,0}} parameter(0)
+  q = f32[512,4096]{{1,0}} parameter(1)
+  k = (f32[512]{{0}}, f32[512,4096]{{1,0}}) fusion(p, q), kind=kInput, calls=k0
+  r = f32[512]{{0}} get-tuple-element(k), index=0
+  d = f32[512,4096]{{1,0}} get-tuple-element(k), index=1
+  ROOT c = f32[512,4096]{{1,0}} fusion(r, d), kind=kLoop, calls=k1
+}}
+"""
+
+
+def test_what_moves_keeps_its_origin_and_no_operand_stays_that_nothing_reads() -> None:
+    assert between(narrowed(IN_F32)) == []  # only that it is given away keeps it in `test_what_stays`
+    outcome = run(hlo_opt.parse(BESIDE), passes="boundary-narrowing,cse,dce", simplify="never", target=H100)
+    first, second = (i for i in outcome.module.entry.instructions if i.opcode == "fusion")
+    assert [o.name for o in first.operands] == ["p"] and "q" in [o.name for o in second.operands]
+    (moved,) = (i for i in second.called_by("calls").instructions if i.opcode == "abs")
+    assert outcome.context.origins[moved] == "far"
 
 
 def test_keys_of_a_topk_lie_between_kernels_as_what_they_are_keys_of() -> None:
