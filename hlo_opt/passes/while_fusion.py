@@ -130,7 +130,10 @@ class _Candidate:
             return False
         state = FusionState(self.module, target, context.memory.known)
         rounds = trip_count(self.loop)  # without one a plan is priced with one round
-        apart = math.fsum(state.prices.of(i).us for c in self.loop.called() for i in c.instructions if launches(i))
+        kernels = [i for c in self.loop.called() for i in c.instructions if launches(i)]
+        apart = math.fsum(state.prices.of(i).us for i in kernels)
+        numbers = [state.prices.of(i).us for i in kernels if all(s.element_count == 1 for s in i.shape.leaves())]
+        apart -= math.fsum(sorted(numbers)[:-1])  # counters and conditions share a launch
         return price(kernel_plan, target).us < (apart + HOST_ROUND_TRIP_US if rounds is None else apart * rounds)
 
     def plan(self, context: PassContext) -> Plan | None:

@@ -239,7 +239,7 @@ def test_what_is_waited_for():
         f"r = {WIDE} add(f, g), control-predecessors={{g}}", held=held, **KERNELS,
     )  # fmt: skip
     state = state_of(module)
-    assert state.waited_for(module.entry) == {named(module, "g")}
+    assert state.waited_for(module.entry) == {named(module, "g"): named(module, "r")}
     assert state.waited_for(module.entry) is state.waited_for(module.entry)
     inside = [state.waits_inside(named(module, name)) for name in ("f", "g")]
     assert inside[0] is not None and inside[0].name == "w" and inside[1] is None
