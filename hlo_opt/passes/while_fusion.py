@@ -31,6 +31,9 @@ from hlo_opt.plans.sketch import candidate_of
 MOST_INSIDE = 8
 """The most operations that compute an array inside: broadcasts of numbers, counters."""
 
+EVEN = 1.02
+"""The most that one launch may take, relative to those of all rounds: of two that are nearly equal it is the one that
+no host has to feed."""
 HOST_ROUND_TRIP_US = 10.0
 """The estimated cost of the host in each round of a loop that is not counted: it waits for the byte that says whether
 there is another round (xla/backends/gpu/runtime/while_thunk.cc)."""
@@ -134,7 +137,7 @@ class _Candidate:
         apart = math.fsum(state.prices.of(i).us for i in kernels)
         numbers = [state.prices.of(i).us for i in kernels if all(s.element_count == 1 for s in i.shape.leaves())]
         apart -= math.fsum(sorted(numbers)[:-1])  # counters and conditions share a launch
-        return price(kernel_plan, target).us < (apart + HOST_ROUND_TRIP_US if rounds is None else apart * rounds)
+        return price(kernel_plan, target).us < (apart + HOST_ROUND_TRIP_US if rounds is None else EVEN * apart * rounds)
 
     def plan(self, context: PassContext) -> Plan | None:
         """The plan of one launch of all rounds; None without one."""
