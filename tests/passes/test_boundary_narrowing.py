@@ -250,32 +250,11 @@ def test_what_stays(text: str) -> None:
     assert [str(i.shape) for i in narrowed(text).entry.instructions] == before
 
 
-BESIDE = f"""{HEAD}
-k0 {{
-  p = f32[512,4096]{{1,0}} parameter(0)
-  q = f32[512,4096]{{1,0}} parameter(1)
-  zero = f32[] constant(0)
-  r = f32[512]{{0}} reduce(p, zero), dimensions={{1}}, to_apply=add
-  far = f32[512,4096]{{1,0}} abs(q)
-  ROOT o = (f32[512]{{0}}, f32[512,4096]{{1,0}}) tuple(r, far)
-}}
-
-k1 {{
-  r = f32[512]{{0}} parameter(0)
-  d = f32[512,4096]{{1,0}} parameter(1)
-  b = f32[512,4096]{{1,0}} broadcast(r), dimensions={{0}}
-  ROOT c = f32[512,4096]{{1,0}} subtract(d, b)
-}}
-
-ENTRY e {{
-  p = f32[512,4096]{{1,0}} parameter(0)
-  q = f32[512,4096]{{1,0}} parameter(1)
-  k = (f32[512]{{0}}, f32[512,4096]{{1,0}}) fusion(p, q), kind=kInput, calls=k0
-  r = f32[512]{{0}} get-tuple-element(k), index=0
-  d = f32[512,4096]{{1,0}} get-tuple-element(k), index=1
-  ROOT c = f32[512,4096]{{1,0}} fusion(r, d), kind=kLoop, calls=k1
-}}
-"""
+BESIDE = IN_F32.replace("s = f32[]", "q = f32[512,4096]{1,0}").replace("(p, s)", "(p, q)")
+BESIDE = BESIDE.replace("w = f32[512,4096]{1,0} abs(p)", "far = f32[512,4096]{1,0} abs(q)")
+BESIDE = BESIDE.replace("  b = f32[512,4096]{1,0} broadcast(s), dimensions={}\n", "")
+BESIDE = BESIDE.replace("  d = f32[512,4096]{1,0} multiply(w, b)\n", "").replace("reduce(d,", "reduce(p,")
+BESIDE = BESIDE.replace("tuple(r, d)", "tuple(r, far)")
 
 
 def test_what_moves_keeps_its_origin_and_no_operand_stays_that_nothing_reads() -> None:

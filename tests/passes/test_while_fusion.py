@@ -111,10 +111,15 @@ def test_what_is_too_much_for_a_block_is_shared_by_all(name: str) -> None:
 LEFT = {
     "much work": loop(["f32[512,512]"], ["y = f32[512,512] dot(x1, x1), lhs_contracting_dims={1}, "
                                          "rhs_contracting_dims={0}"], ["y"]),
+    "a kernel and numbers": loop(["f32[4096]"], [
+        "u = f32[4096] multiply(x1, x1)", "z = f32[] constant(0)",
+        "e = f32[] reduce(u, z), dimensions={0}, to_apply=sum", "b = f32[4096] broadcast(e), dimensions={}",
+        "y = f32[4096] divide(u, b)",
+    ], ["y"], rounds=200),
     "a large state": loop(["f32[9000000]"], ["y = f32[9000000] reverse(x1), dimensions={0}"], ["y"]),
 }  # fmt: skip
-"""Where all blocks together would take longer than kernels of their own, and where L2 does not hold what they hand
-on."""
+"""Where all blocks together would take longer than kernels of their own, of which those of single numbers share a
+launch, and where L2 does not hold what they hand on."""
 
 
 @pytest.mark.parametrize("name", LEFT)
