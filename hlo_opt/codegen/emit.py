@@ -86,7 +86,7 @@ def emit_kernel(plan: Plan, in_place: Sequence[tuple[int, int]] = ()) -> Kernel:
     launch = plan.launch
     content = f"{launch.grid} {launch.block} {launch.shared_bytes}\n{before}{after}"
     symbol = f"{stem}_{hashlib.sha256(content.encode()).hexdigest()[:16]}"
-    inputs, outputs_of = list(region.inputs), (*region.outputs, *plan.scratch)
+    inputs, outputs_of = list(region.declared_inputs), (*region.declared_outputs, *plan.scratch)
     for output, number in aliases:
         if inputs[number].dimensions == outputs_of[output].dimensions:
             inputs[number] = outputs_of[output]  # in the layout of the updated copy

@@ -3,8 +3,8 @@ and explanations read the same plan."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -16,13 +16,15 @@ class Region:
     """The instructions of one kernel, as a computation whose parameters are the kernel's operands.
 
     `parameters` are in the order of the launched instruction's operands; `roots` are the array values written, in the
-    order of the flattened result.
+    order of the flattened result. `declared`: the shapes that the module gives what has another type here (see
+    `stored_bits`).
     """
 
     instruction: Instruction
     computation: Computation
     parameters: tuple[Instruction, ...]
     roots: tuple[Instruction, ...]
+    declared: Mapping[Instruction, Shape] = field(default_factory=dict)
 
     @property
     def inputs(self) -> tuple[Shape, ...]:
@@ -31,6 +33,14 @@ class Region:
     @property
     def outputs(self) -> tuple[Shape, ...]:
         return tuple(leaf for r in self.roots for leaf in r.shape.leaves())
+
+    @property
+    def declared_inputs(self) -> tuple[Shape, ...]:
+        return tuple(self.declared.get(p, p.shape) for p in self.parameters)
+
+    @property
+    def declared_outputs(self) -> tuple[Shape, ...]:
+        return tuple(leaf for r in self.roots for leaf in self.declared.get(r, r.shape).leaves())
 
     @cached_property
     def _places(self) -> dict[Instruction, int]:

@@ -10,6 +10,7 @@ from hlo_opt.ir.walk import operands_first
 from hlo_opt.ops import spec as op_table
 from hlo_opt.ops.sets import looped
 from hlo_opt.plans.plan import Region
+from hlo_opt.plans.stored_bits import as_stored
 
 _MOST_EXPANSIONS = 100_000  # instructions that one region may become; far above any real fusion
 
@@ -18,15 +19,17 @@ def region_of(module: Module, instruction: Instruction) -> Region:
     """The region of a fusion, of a single operation, or of an operation that is expanded into simpler ones.
 
     The region's computation has no calls: nested fusions and calls are inlined, and operations that have only an
-    expansion are expanded, also in the computations of loops. The module does not change. Raises BackendError when
+    expansion are expanded, also in the computations of loops. Narrow floats that are only moved are integers
+    (`stored_bits`). The module does not change. Raises BackendError when
     expansions do not end.
     """
     if instruction.opcode in ("fusion", "call"):
         computation = instruction.called_by("calls" if instruction.opcode == "fusion" else "to_apply")
     else:
         computation = _expansion(module, instruction) or _wrap(instruction)
-    computation = _with_loops_inlined(module, inlined(module, computation))
-    return Region(instruction, computation, tuple(computation.parameters), tuple(array_roots(computation.root)))
+    computation, declared = as_stored(_with_loops_inlined(module, inlined(module, computation)))
+    roots = tuple(array_roots(computation.root))
+    return Region(instruction, computation, tuple(computation.parameters), roots, declared)
 
 
 def array_roots(root: Instruction) -> Iterator[Instruction]:
