@@ -64,6 +64,7 @@ SUB_ROOMS = {
         "elementwise",
         "movement",
         "reduction",
+        "stored_bits",
         "contraction",
         "logic",
         "terms",
