@@ -130,15 +130,15 @@ def _moved(instructions: Sequence[Instruction], results: Collection[Instruction]
             begins.append(i)
         elif not sources[i] and i.literal is None:
             computed.append(i)
-    for number, value in enumerate(() if state is None else state.initial):
-        if state is not None and _is_narrow(value):
-            sources[number] = (value, state.yields[number])
+    if state is not None:
+        ends = enumerate(zip(state.initial, state.yields, strict=True))
+        sources.update((n, both) for n, both in ends if _is_narrow(both[0]))
     users: dict[_Value, list[_Value]] = {}
-    for value, those in sources.items():
+    for user, those in sources.items():
         for source in those:
-            users.setdefault(source, []).append(value)
+            users.setdefault(source, []).append(user)
     stored = _reached(begins, users) - _reached(computed, users)
-    kept = {value: those for value, those in sources.items() if value in stored}
+    kept = {user: those for user, those in sources.items() if user in stored}
     moved = _reached([*wanted, *results], kept) & stored
     return moved | {user for value in moved if isinstance(value, int) for user in users[value]}
 

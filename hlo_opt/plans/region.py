@@ -9,8 +9,8 @@ from hlo_opt.ir import Called, Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import operands_first
 from hlo_opt.ops import spec as op_table
 from hlo_opt.ops.sets import looped
-from hlo_opt.plans.plan import Region
 from hlo_opt.ops.stored_bits import as_stored
+from hlo_opt.plans.plan import Region
 
 _MOST_EXPANSIONS = 100_000  # instructions that one region may become; far above any real fusion
 
