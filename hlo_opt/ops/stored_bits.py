@@ -224,8 +224,8 @@ class _Writer:
             number = edit.clone_into(new.computation, old, ())
             edit.set_literal(number, _bits_of(old))
             return number
-        shape = old.shape if old in self._moved else _as_bits(old.shape)
-        return edit.create(new.computation, old.name, "bitcast-convert", shape, [new])
+        shape, way = (old.shape, "floats") if old in self._moved else (_as_bits(old.shape), "bits")
+        return edit.create(new.computation, f"{old.name}.{way}", "bitcast-convert", shape, [new])
 
     def _retype(self, old: Instruction, new: Instruction) -> None:
         """Give a copy the shape that it has now."""

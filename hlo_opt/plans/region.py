@@ -20,8 +20,7 @@ def region_of(module: Module, instruction: Instruction) -> Region:
 
     The region's computation has no calls: nested fusions and calls are inlined, and operations that have only an
     expansion are expanded, also in the computations of loops. Narrow floats that are only moved are integers
-    (`stored_bits`). The module does not change. Raises BackendError when
-    expansions do not end.
+    (`hlo_opt.ops.stored_bits`). The module does not change. Raises BackendError when expansions do not end.
     """
     if instruction.opcode in ("fusion", "call"):
         computation = instruction.called_by("calls" if instruction.opcode == "fusion" else "to_apply")
