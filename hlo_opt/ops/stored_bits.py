@@ -33,10 +33,10 @@ def as_stored(computation: Computation) -> tuple[Computation, Mapping[Instructio
     """The computation of a kernel with arrays that are only moved as integers; itself, where there are none. And the
     shapes that these had, by what they are now.
 
-    An array is moved where it reaches a result, or an operation that reads its bits, without being computed, and all of
-    it comes from parameters, tables of constants, or the bits of another type; a loop may carry it. What moves together
-    with what was computed stays in registers as that is: it would be narrowed before it is moved, and the vector code
-    of the host narrows only what it stores.
+    An array is moved where it reaches a result, or an operation that reads its bits, without being computed, and comes
+    from parameters, tables of constants, or the bits of another type; a loop may carry it. What moves together with it,
+    but was computed, is narrowed first. Not so f16 and bf16, which stay floats then: processors narrow f16 in one
+    instruction, which the vector code of the host has only where it stores.
     """
     loops = [i for i in computation.instructions if looped(i) is not None]
     state = _State.of(loops[0]) if len(loops) == 1 else None
@@ -128,7 +128,7 @@ def _moved(instructions: Sequence[Instruction], results: Collection[Instruction]
         sources[i] = moved_operands(i) if number is None else (number,)
         if i.parameter_number is not None or _is_table(i) or reads_bits(i):
             begins.append(i)
-        elif not sources[i] and i.literal is None:
+        elif not sources[i] and i.literal is None and i.shape.type.bits == 16:
             computed.append(i)
     if state is not None:
         ends = enumerate(zip(state.initial, state.yields, strict=True))
