@@ -14,6 +14,7 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.codegen import Kernel, emit_kernel
 from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.ir import Computation, Shape, edit
+from hlo_opt.ops.stored_bits import as_stored
 from hlo_opt.plans import Plan, Region, plan
 from hlo_opt.plans.region import array_roots, inlined
 from hlo_opt.plans.sketch import candidate_of
@@ -34,14 +35,15 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def region_of_text(text: str) -> Region:
     module = parse(text)
-    computation, around = inlined(module, module.entry), Computation("around")
+    computation, declared = as_stored(inlined(module, module.entry))
+    around = Computation("around")
     if computation.root.operands == list(computation.parameters):  # an operation by itself
         return Region(
-            computation.root, computation, tuple(computation.parameters), tuple(array_roots(computation.root))
+            computation.root, computation, tuple(computation.parameters), tuple(array_roots(computation.root)), declared
         )
     given = [edit.create_parameter(around, f"g{n}", p.shape, n) for n, p in enumerate(computation.parameters)]
     kernel = candidate_of(computation, given)
-    return Region(kernel, computation, tuple(computation.parameters), tuple(array_roots(computation.root)))
+    return Region(kernel, computation, tuple(computation.parameters), tuple(array_roots(computation.root)), declared)
 
 
 def whole_numbers(array: Array) -> Array:

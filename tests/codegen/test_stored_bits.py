@@ -14,6 +14,7 @@ from hlo_opt.ir import ELEMENT_TYPES
 from hlo_opt.ops.stored_bits import as_stored, bits_type
 from hlo_opt.runtime.host.library import has_compiler
 from hlo_opt.runtime.schedule import build_schedule
+from scripts.random_moves import check
 
 NARROW = [name for name, t in ELEMENT_TYPES.items() if bits_type(t) is not None]
 
@@ -138,6 +139,16 @@ def test_what_is_moved_is_neither_widened_nor_rounded(name: str) -> None:
     fused, _ = hlo_opt.fuse(moves(name, 256))
     sources = [kernel.source for kernel in build_schedule(fused).kernels]
     assert sources and not re.findall(rf"hlo_(?:load|store|round|upper)_{name}", "".join(sources))
+
+
+def test_random_modules_move_bits() -> None:
+    assert [found for seed in range(40) if (found := check(seed, None))] == []
+
+
+@pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
+@pytest.mark.parametrize("form", ["lanes", "plain"])
+def test_kernels_of_random_modules_move_bits(form: Any) -> None:
+    assert [found for seed in range(3) if (found := check(seed, form))] == []
 
 
 BESIDE = """HloModule m
