@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hlo_opt.ir import ELEMENT_TYPES, Called, Computation, ElementType, Instruction, Shape, edit
+from hlo_opt.ir import ELEMENT_TYPES, Attribute, Called, Computation, ElementType, Instruction, Shape, edit
+from hlo_opt.ir.element_type import F16
 from hlo_opt.ir.literal import Literal, SizedLiteral
 from hlo_opt.ir.walk import operands_first
 from hlo_opt.ops.reduction.reducers import picks
@@ -115,12 +116,20 @@ def reads_bits(instruction: Instruction) -> bool:
     return instruction.opcode in REINTERPRETS and not moved_operands(instruction)
 
 
+def orders_bits(instruction: Instruction) -> bool:
+    """Whether an instruction compares f16 by IEEE 754's totalOrder, in which NaNs differ: processors widen a signalling
+    one to a quiet one, GPUs all to one. Other types are widened with sign and digits."""
+    if instruction.opcode != "compare" or instruction.word("type") != "TOTALORDER":
+        return False
+    return instruction.operands[0].shape.type == F16
+
+
 def _moved(instructions: Sequence[Instruction], results: Collection[Instruction], state: _State | None) -> set[_Value]:
     """What are integers: what is wanted as it is stored, and comes from where it is stored alone."""
     sources: dict[_Value, Sequence[_Value]] = {}
     begins, computed, wanted = list[_Value](), list[_Value](), list[_Value]()
     for i in instructions:
-        if reads_bits(i):
+        if reads_bits(i) or orders_bits(i):
             wanted += i.operands
         if not _is_narrow(i):
             continue
@@ -196,14 +205,17 @@ class _Writer:
         others: dict[Instruction, Instruction] = {}
         for i in self._orders[computation]:
             operands = []
+            ordered = orders_bits(i) and any(o in self._moved for o in i.operands)
             for position, o in enumerate(i.operands):
-                if (o in self._moved) == self._takes_bits(i, position):
+                if (o in self._moved) == (ordered or self._takes_bits(i, position)):
                     operands.append(copies[o])
                     continue
                 if o not in others:
                     others[o] = self._otherwise(o, copies[o])
                 operands.append(others[o])
-            copies[i] = edit.clone_into(new, i, operands)
+            copies[i] = edit.clone_into(new, i, [_place_of(o) for o in operands] if ordered else operands)
+            if ordered:
+                edit.set_attribute(copies[i], "type", Attribute.of("SIGNED"))
             self._retype(i, copies[i])
         edit.set_root(new, copies[computation.root])
         return copies
@@ -247,6 +259,26 @@ class _Writer:
                 for name, computation in (("body", state.body), ("condition", state.condition)):
                     root = self.copies(computation)[computation.root]
                     edit.set_attribute(new, name, Called(root.computation))
+
+
+def _place_of(bits: Instruction) -> Instruction:
+    """A whole number for the place of an f16 in its total order, from its bits: those of what is negative are turned,
+    but for the sign."""
+    computation, shape = bits.computation, replace(bits.shape, element_type=ELEMENT_TYPES["s16"])
+
+    def number(value: int) -> Instruction:
+        import numpy as np
+
+        scalar = Shape(shape.type)
+        constant = edit.create(
+            computation, "number", "constant", scalar, literal=Literal(scalar, value=np.array(value, np.int16))
+        )
+        return edit.create(computation, "numbers", "broadcast", shape, [constant], {"dimensions": Attribute.of(())})
+
+    signed = edit.create(computation, "signed", "bitcast-convert", shape, [bits])
+    signs = edit.create(computation, "signs", "shift-right-arithmetic", shape, [signed, number(15)])
+    digits = edit.create(computation, "digits", "shift-right-logical", shape, [signs, number(1)])
+    return edit.create(computation, "place", "xor", shape, [signed, digits])
 
 
 def _bits_of(constant: Instruction) -> Literal:

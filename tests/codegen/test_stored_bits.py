@@ -177,3 +177,31 @@ def test_what_computes_beside_reads_floats() -> None:
     assert {i.name: str(shape.type) for i, shape in declared.items()} == dict.fromkeys(("x", "y", "turned"), "f16")
     assert as_stored(computation)[0] is computation
     assert len(module.entry.instructions) == 9
+
+
+ORDERED = """HloModule m
+
+ENTRY e {
+  a = f16[4096] parameter(0)
+  b = f16[4096] parameter(1)
+  c = f16[] constant(nan)
+  d = f16[4096] broadcast(c), dimensions={}
+  p = pred[4096] compare(a, b), direction=LT, type=TOTALORDER
+  q = pred[4096] compare(a, d), direction=GE, type=TOTALORDER
+  m = f16[4096] multiply(a, a)
+  n = pred[4096] compare(m, d), direction=NE, type=TOTALORDER
+  ROOT r = (pred[4096], pred[4096], pred[4096]) tuple(p, q, n)
+}
+"""
+
+
+@pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
+@pytest.mark.parametrize("form", ["lanes", "plain"])
+def test_the_total_order_of_f16_tells_nans_apart(form: Any) -> None:
+    rng = np.random.default_rng(5)
+    bits = rng.integers(0, 1 << 16, (2, 4096))
+    a, b = np.where(rng.random((2, 4096)) < 0.5, bits | 0x7C00, bits).astype(np.uint16).view(np.float16)
+    module = hlo_opt.parse(ORDERED)
+    want = hlo_opt.evaluate(module, [a, b])
+    got = hlo_opt.compile(hlo_opt.fuse(module)[0], "host", form=form)(a, b)
+    assert [int((one != other).sum()) for one, other in zip(got[:2], want[:2], strict=True)] == [0, 0]
