@@ -25,9 +25,16 @@ _CHOOSE = frozenset({"copy", "select"})
 """Elementwise operations whose result is an element of an operand."""
 
 
+_BITS = {
+    t: ELEMENT_TYPES[f"u{t.bits}"]
+    for t in ELEMENT_TYPES.values()
+    if t.is_narrow_float and f"u{t.bits}" in ELEMENT_TYPES
+}
+
+
 def bits_type(element_type: ElementType) -> ElementType | None:
     """The unsigned integer that holds the bits of a narrow float; None for other types, and where there is none."""
-    return ELEMENT_TYPES.get(f"u{element_type.bits}") if element_type.is_narrow_float else None
+    return _BITS.get(element_type)
 
 
 def as_stored(computation: Computation) -> tuple[Computation, Mapping[Instruction, Shape]]:
@@ -44,20 +51,24 @@ def as_stored(computation: Computation) -> tuple[Computation, Mapping[Instructio
     every = [computation] if state is None else [computation, state.body, state.condition]
     if not any(_is_narrow(i) for c in every for i in c.instructions):
         return computation, {}
+    results = [computation.root]
+    for i in results:
+        results += tuple_elements(i) or ()
+    # nearly all kernels end here
+    wanted = [r for r in results if _is_narrow(r) and (state is not None or _begins(r) or moved_operands(r))]
+    wanted += [o for c in every for i in c.instructions if reads_bits(i) or orders_bits(i) for o in i.operands]
+    if not wanted:
+        return computation, {}
     orders = {c: operands_first([*c.parameters, c.root]) for c in every}
-    results = {computation.root}
-    for i in reversed(orders[computation]):
-        if i in results:
-            results.update(tuple_elements(i) or ())
-    moved = _moved([i for order in orders.values() for i in order], results, state)
+    moved = _moved([i for order in orders.values() for i in order], wanted, state)
     if not moved:
         return computation, {}
-    copies = _Writer(orders, moved, results, state).copies(computation)
+    copies = _Writer(orders, moved, frozenset(results), state).copies(computation)
     return copies[computation.root].computation, {copies[i]: i.shape for i in moved if i in copies}
 
 
 def _is_narrow(instruction: Instruction) -> bool:
-    return instruction.shape.is_array and bits_type(instruction.shape.type) is not None
+    return instruction.shape.element_type in _BITS
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +127,11 @@ def reads_bits(instruction: Instruction) -> bool:
     return instruction.opcode in REINTERPRETS and not moved_operands(instruction)
 
 
+def _begins(instruction: Instruction) -> bool:
+    """Whether the bits of a narrow float are at hand, in memory or as another type."""
+    return instruction.parameter_number is not None or _is_table(instruction) or reads_bits(instruction)
+
+
 def orders_bits(instruction: Instruction) -> bool:
     """Whether an instruction compares f16 by IEEE 754's totalOrder, in which NaNs differ: processors widen a signalling
     one to a quiet one, GPUs all to one. Other types are widened with sign and digits."""
@@ -124,18 +140,16 @@ def orders_bits(instruction: Instruction) -> bool:
     return instruction.operands[0].shape.type == F16
 
 
-def _moved(instructions: Sequence[Instruction], results: Collection[Instruction], state: _State | None) -> set[_Value]:
-    """What are integers: what is wanted as it is stored, and comes from where it is stored alone."""
+def _moved(instructions: Sequence[Instruction], wanted: Sequence[Instruction], state: _State | None) -> set[_Value]:
+    """What are integers: what is wanted as it is stored, and comes from where it is stored."""
     sources: dict[_Value, Sequence[_Value]] = {}
-    begins, computed, wanted = list[_Value](), list[_Value](), list[_Value]()
+    begins, computed = list[_Value](), list[_Value]()
     for i in instructions:
-        if reads_bits(i) or orders_bits(i):
-            wanted += i.operands
         if not _is_narrow(i):
             continue
         number = None if state is None else state.number(i)
         sources[i] = moved_operands(i) if number is None else (number,)
-        if i.parameter_number is not None or _is_table(i) or reads_bits(i):
+        if _begins(i):
             begins.append(i)
         elif not sources[i] and i.literal is None and i.shape.type.bits == 16:
             computed.append(i)
@@ -148,7 +162,7 @@ def _moved(instructions: Sequence[Instruction], results: Collection[Instruction]
             users.setdefault(source, []).append(user)
     stored = _reached(begins, users) - _reached(computed, users)
     kept = {user: those for user, those in sources.items() if user in stored}
-    moved = _reached([*wanted, *results], kept) & stored
+    moved = _reached(wanted, kept) & stored
     return moved | {user for value in moved if isinstance(value, int) for user in users[value]}
 
 
