@@ -10,6 +10,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, Literal
 from urllib.parse import quote
 
+from hlo_opt.diag.errors import printable
 from hlo_opt.diag.reason import ReasonSpec
 
 Level = Literal["error", "warning", "note"]
@@ -50,7 +51,9 @@ def github(annotations: Iterable[Annotation]) -> str:
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    """Control characters that a terminal or a log would obey are escaped as in messages; ends of lines are kept."""
+    shown = "".join(c if c in "\r\n" else printable(c) for c in text)
+    return shown.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

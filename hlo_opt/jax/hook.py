@@ -27,6 +27,7 @@ from hlo_opt.jax.measure import wanted
 from hlo_opt.jax.report import Line, Report, line
 from hlo_opt.jax.wire import ModuleBytes
 from hlo_opt.passes import preset_names
+from hlo_opt.runtime.host.library import compiler_that_gives_way
 
 SWITCH = "HLO_OPT_JAX"
 """The environment variable; if it is `0`, `install` does nothing."""
@@ -179,7 +180,8 @@ class Background:
             work = self._todo.get()
             try:
                 if not self._over:
-                    work()
+                    with compiler_that_gives_way():
+                        work()
             except Exception as fault:  # the next module may succeed
                 for hook in _installed:
                     hook._tell(line("JAX303", "a module", why=f"{type(fault).__name__}: {fault}"))

@@ -21,6 +21,12 @@ def test_github_escapes_what_would_end_a_message_or_a_field() -> None:
     )
 
 
+def test_github_hides_control_characters_from_terminals() -> None:
+    """Names in a dump may hold them, and lone surrogates, which no output takes."""
+    nasty = Annotation("FUS302", "x\x1b[31m\udc80", file="a\x1b]0;t\x07.py")
+    assert github([nasty]) == "::warning file=a\\x1b]0;t\\x07.py,title=FUS302::x\\x1b[31m\\udc80\n"
+
+
 def test_github_leaves_out_what_is_not_known() -> None:
     assert github([Annotation("HLO710", "x", "error")]) == "::error title=HLO710::x\n"
     assert github([Annotation("FUS302", "x", file="a.py")]) == "::warning file=a.py,title=FUS302::x\n"

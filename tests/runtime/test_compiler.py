@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -112,6 +114,24 @@ def test_a_compiler_that_takes_too_long_is_ended(cache: Path, tmp_path: Path, mo
         library.built([UNIT])
     monkeypatch.delenv("CXX")
     assert library.built([UNIT]).exists()
+
+
+@pytest.mark.parametrize("seconds", [None, 60])
+def test_a_compiler_in_the_background_gives_way(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int | None
+) -> None:
+    """Also one whose time is limited; what is compiled outside does not."""
+    noted = tmp_path / "noted"
+    compiler = tmp_path / "compiler"
+    compiler.write_text(f'#!/bin/sh\ncase "$*" in *unit0*) nice > "{noted}";; esac\nexec g++ "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    ours = os.nice(0)
+    with library.compiler_that_gives_way(), library.bounded_compiler(seconds) if seconds else nullcontext():
+        library.built([UNIT])
+    assert int(noted.read_text()) == min(19, ours + library.NICENESS)
+    library.built([UNIT.replace("42", "43")])
+    assert int(noted.read_text()) == ours
 
 
 def test_a_compiler_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -303,6 +303,9 @@ def _for_text(command: Sequence[str], text: str) -> tuple[str, ...]:
     return LONG_FLAGS if len(text) > LONG and GCC_FLAGS[0] in command else ()
 
 
+NICENESS = 15
+"""How much a compiler gives way, of 19."""
+
 _most_seconds: ContextVar[int | None] = ContextVar("most_seconds", default=None)
 
 
@@ -317,7 +320,23 @@ def bounded_compiler(seconds: int) -> Iterator[None]:
         _most_seconds.reset(before)
 
 
+_gives_way: ContextVar[bool] = ContextVar("gives_way", default=False)
+
+
+@contextmanager
+def compiler_that_gives_way() -> Iterator[None]:
+    """Lets what else runs have the processors first while the C++ compiler is started in this thread: work in the
+    background must not slow down the program that it is for."""
+    before = _gives_way.set(True)
+    try:
+        yield
+    finally:
+        _gives_way.reset(before)
+
+
 def _start(arguments: list[str]) -> subprocess.Popen[str]:
+    if _gives_way.get():
+        arguments = ["nice", "-n", str(NICENESS), *arguments]
     limit = _most_seconds.get()
     if limit is not None:  # the limit holds for what the compiler starts as well, and it cannot be set in this process
         arguments = ["/bin/sh", "-c", f'ulimit -S -t {limit}; exec "$@"', "sh", *arguments]
@@ -392,7 +411,16 @@ def _own_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="hlo-opt-")
 
 
-__all__ = ["HostLibrary", "bounded_compiler", "cache_directory", "find_compiler", "has_compiler", "load", "units"]
+__all__ = [
+    "HostLibrary",
+    "bounded_compiler",
+    "cache_directory",
+    "compiler_that_gives_way",
+    "find_compiler",
+    "has_compiler",
+    "load",
+    "units",
+]
 
 KernelForm = Literal["plain", "lanes"]
 
