@@ -15,7 +15,7 @@ from hlo_opt.diag import HloOptError
 from hlo_opt.ir import ELEMENT_TYPES, Attribute, ElementType, Instruction, Layout, Literal, Module, Shape, Window, edit
 from hlo_opt.ir.attribute import SliceDimension
 from hlo_opt.ir.values import Array
-from hlo_opt.ops import ShapeError, find
+from hlo_opt.ops import OpKind, ShapeError, find
 from hlo_opt.ops.sets import cut_out
 
 OPTIONAL = (
@@ -207,7 +207,27 @@ def smaller(module: Module) -> Iterator[Cut]:
 def all_smaller(module: Module) -> list[Cut]:
     """Cuts of all dimensions at once: to a 64th, an eighth, a half."""
     large = [s for s in _sizes(module) if s > 1]
+    if not large and _sizes(module):
+        return [scalars]
     return [partial(resized, sizes={s: max(1, s // part) for s in large}) for part in (64, 8, 2)] if large else []
+
+
+def scalars(module: Module) -> Module:
+    """Scalars in place of arrays of one element. What only moves or repeats such an element goes."""
+
+    def leaf(shape: Shape) -> Shape:
+        return replace(shape, dimensions=(), layout=None, dynamic=())
+
+    for computation in module.computations:
+        for i in list(computation.instructions):
+            spec = find(i.opcode)
+            moves = spec is not None and spec.kind is OpKind.MOVEMENT and len(i.operands) == 1
+            if moves and i.shape.is_array and i.shape.type == i.operands[0].shape.type:
+                edit.replace_all_uses(i, i.operands[0])
+            elif "dimensions" in i.attributes:
+                edit.set_attribute(i, "dimensions", Attribute.of(()))
+        edit.sort(computation)
+    return _mapped(module, leaf, lambda value, shape: value.reshape(()))
 
 
 def _sizes(module: Module) -> dict[int, None]:

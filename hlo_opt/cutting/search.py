@@ -166,6 +166,7 @@ class Reducer:
                 self._chunks()
                 self._outputs()
                 self._loops()
+                self._called()
                 self._singles()
                 if size(self.module)[:2] >= count:
                     break
@@ -262,18 +263,31 @@ class Reducer:
 
     def _chunks(self) -> None:
         """The entry without a stretch, from the end; shorter and shorter stretches."""
-        length = cuts.count(self.module) // 4
-        while length:
-            end = cuts.count(self.module)
+        self._shorter(lambda: cuts.count(self.module), cuts.without, 4, 1)
+
+    def _called(self) -> None:
+        """The same of called computations: first without anything between parameters and root."""
+        for name in cuts.called_names(self.module):
+            self._shorter(partial(self._count, name), partial(cuts.without_in, name=name), 1, 2)
+
+    def _count(self, name: str) -> int:
+        """The instructions of a computation; 0 where it is gone."""
+        return next((len(c.instructions) for c in self.module.computations if c.name == name), 0)
+
+    def _shorter(self, count: Callable[[], int], cut: Callable[..., Module], part: int, least: int) -> None:
+        """Remove stretches of a computation, from the end: a part of it, then shorter and shorter ones."""
+        length = count() // part
+        while length >= least:
+            end = count()
             while end > 0:
                 starts = list(range(max(0, end - length), -1, -length))
                 if starts and starts[-1] > 0:
                     starts.append(0)
                 ranges = [range(start, min(start + length, end)) for start in starts]
-                number = self._first([partial(cuts.without, gone=r) for r in ranges])
+                number = self._first([partial(cut, gone=r) for r in ranges])
                 if number is None:
                     break
-                end = min(starts[number], cuts.count(self.module))
+                end = min(starts[number], count())
             length //= 2
 
     def _outputs(self) -> None:

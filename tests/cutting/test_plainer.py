@@ -118,3 +118,30 @@ def test_most_plainer_modules_are_sound():
             made.append(sound(cut(edit.clone_module(module))))
     assert len(made) * 2 > len(listed) > 20
     assert {str(m) for m in made} - {str(module)}
+
+
+def test_scalars_stand_for_arrays_of_one_element():
+    text = """HloModule m
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+ENTRY e {
+  p = f32[1,1]{1,0} parameter(0)
+  q = f32[1]{0} parameter(1)
+  c = f32[1]{0} constant({3})
+  d = f32[1,1]{1,0} broadcast(c), dimensions={0}
+  a = f32[1,1]{1,0} add(p, d)
+  none = f32[] constant(0)
+  r = f32[1]{0} reduce(a, none), dimensions={1}, to_apply=sum
+  ROOT m = f32[1]{0} multiply(r, q)
+}
+"""
+    module = hlo_opt.parse(text)
+    (cut,) = plainer.all_smaller(module)
+    after = sound(cut(edit.clone_module(module)))
+    assert all(not i.shape.rank for i in after.entry.instructions) and size(after) < size(module)
+    inputs = [np.full((1, 1), 2, np.float32), np.full((1,), 5, np.float32)]
+    want = hlo_opt.evaluate(module, inputs)[0]
+    assert hlo_opt.evaluate(after, [a.reshape(()) for a in inputs])[0] == want == 25
