@@ -70,7 +70,8 @@ def _that_reach_most(order: Sequence[FlatSite], near: Callable[[FlatSite], Itera
         reached[site] = 1 << number
         for other in near(site):
             reached[site] |= reached.get(other, 0)
-    chosen, left = [], (1 << len(order)) - 1
+    chosen: list[FlatSite] = []
+    left = (1 << len(order)) - 1
     while left.bit_count() > LEFT_OUT * len(order) and len(chosen) < MOST_CHOSEN:
         chosen.append(max(order, key=lambda site: (reached[site] & left).bit_count()))
         left &= ~reached[chosen[-1]]
