@@ -26,6 +26,8 @@ Cut = Callable[[Module], Module]
 it does not apply."""
 EARLIEST = 256
 """The number of instructions, from a computation's first, that are tried in place of a later one."""
+FEW = 6
+"""Instructions of a called computation of which no stretches are tried: each is tried by itself."""
 
 
 def parts(module: Module, kept: Collection[int]) -> Module:
@@ -298,6 +300,35 @@ def _take_earlier(i: Instruction, number: int) -> None:
 
 
 # ---- called computations
+
+
+def called_names(module: Module) -> list[str]:
+    """The names of computations that are called and have stretches to go, the longest first."""
+    others = [c for c in module.computations if c is not module.entry and len(c.instructions) > FEW]
+    return [c.name for c in sorted(others, key=lambda c: -len(c.instructions))]
+
+
+def without_in(module: Module, name: str, gone: Collection[int]) -> Module:
+    """A called computation without the instructions with these numbers. A parameter or an element of one stands for
+    the value of each, or zeros where none has its shape."""
+    computation = next(c for c in module.computations if c.name == name)
+    members = list(computation.instructions)
+    inputs = [i for i in members if _is_input(i)]
+    leaving = [i for n, i in enumerate(members) if n in gone and not (_is_input(i) or i.is_root or i.literal)]
+    for i in reversed(leaving):
+        if all(user in leaving for user in i.users):
+            continue
+        same = next((other for other in inputs if other.shape.same_values(i.shape)), None)
+        if same is not None:
+            edit.replace_all_uses(i, same)
+        elif i.shape.is_array:
+            fill(i, 0)
+    return tidied(module)
+
+
+def _is_input(i: Instruction) -> bool:
+    """Whether it is a parameter or an element of one."""
+    return i.parameter_number is not None or (tuple_index(i) is not None and i.operands[0].parameter_number is not None)
 
 
 def _call_another(i: Instruction, name: str) -> None:

@@ -29,9 +29,14 @@ def loop_changes(loop: Instruction) -> Iterator[InstructionChange]:
     yield run_once
     yield stop_at_once
     elements = loop.shape.elements or ()
-    for number, shape in enumerate(elements):
-        if shape.is_array and not shape.rank and shape.type.is_integer:
+    counters = [n for n, shape in enumerate(elements) if shape.is_array and not shape.rank and shape.type.is_integer]
+    for number in counters:
+        yield partial(count_to_one, number=number)
+    yield go_round_once
+    for number in range(len(elements)):
+        if number not in counters:
             yield partial(count_to_one, number=number)
+    yield bare_state
     for number, shape in enumerate(elements):
         yield partial(drop_element, number=number)
         first = next(n for n, other in enumerate(elements) if other == shape)
@@ -58,21 +63,42 @@ def stop_at_once(loop: Instruction) -> None:
 
 
 def count_to_one(loop: Instruction, number: int) -> None:
-    """A flag in place of a counter: true at the start, false after the first round, and the condition reads it. What
-    else reads the counter reads 0."""
+    """A flag in place of an element, such as a counter: true at the start, false after the first round, and the
+    condition reads it. What else reads the element reads 0."""
     state = _State.of(loop)
     for user in list(state.takers(number, state.readers)):
         if user.users or user.is_root:
             fill(user, 0)
         edit.remove(user)
-    start = Writer("start", loop.computation).number(PRED, 1)
-    end = Writer("end", state.body).number(PRED, 0)
-    state.put(
-        Shape.tuple_of(*(FLAG if n == number else s for n, s in enumerate(state.shapes))),
-        None if state.start is None else [start if n == number else o for n, o in enumerate(state.start)],
-        [end if n == number else o for n, o in enumerate(state.end)],
-    )
-    edit.set_root(state.condition, edit.create_element(state.condition.parameters[0], number))
+    state.flag(number)
+
+
+def go_round_once(loop: Instruction) -> None:
+    """A flag like that as one more element: the condition reads nothing else."""
+    state = _State.of(loop, fewest=1)
+    if tuple_index(state.condition.root) is not None:
+        raise ValueError("the condition is an element")
+    state.flag(len(state.end))
+
+
+def bare_state(loop: Instruction) -> None:
+    """The only element of the state as the state."""
+    state = _State.of(loop, fewest=1)
+    if len(state.end) > 1:
+        raise ValueError("the state has several elements")
+    users = list(state.takers(0, state.readers))
+    (shape,), before, start = state.shapes, state.body.root, loop.operands[0]
+    edit.set_root(state.body, state.end[0])
+    edit.remove(before)
+    for reader in state.readers:
+        edit.set_shape(reader, shape)
+    if state.start is None:
+        edit.set_shape(start, shape)
+    else:
+        edit.set_operands(loop, state.start)
+    for user in users:
+        edit.replace_all_uses(user, user.operands[0])
+        edit.remove(user)
     state.sort()
 
 
@@ -114,13 +140,14 @@ class _State:
     end: list[Instruction]
 
     @classmethod
-    def of(cls, loop: Instruction) -> _State:
-        """Raises ValueError where the state is read as a whole, or where another loop has the same computations."""
+    def of(cls, loop: Instruction, fewest: int = 2) -> _State:
+        """Raises ValueError where the state has fewer elements or is read as a whole, or where another loop has the
+        same computations."""
         module, start = loop.computation.module, loop.operands[0]
         assert module is not None
         end, elements = tuple_elements(loop.called_by("body").root), tuple_elements(start)
         is_input = start.parameter_number is not None and loop.computation is module.entry and len(start.users) == 1
-        if end is None or len(end) < 2 or (elements is None and not is_input):
+        if end is None or len(end) < fewest or (elements is None and not is_input):
             raise ValueError("the state is not a tuple of several elements")
         state = cls(loop, None if elements is None else list(elements), list(end))
         by = callers(module)
@@ -166,6 +193,20 @@ class _State:
             None if self.start is None else [o for n, o in enumerate(self.start) if n != number],
             [o for n, o in enumerate(self.end) if n != number],
         )
+        self.sort()
+
+    def flag(self, number: int) -> None:
+        """A flag in place of an element that nothing takes out any more, or behind the last one: true at the start,
+        false after a round; the condition is the flag."""
+        start = Writer("start", self.loop.computation).number(PRED, 1)
+        end = Writer("end", self.body).number(PRED, 0)
+        rest = slice(number + 1, None)
+        self.put(
+            Shape.tuple_of(*self.shapes[:number], FLAG, *self.shapes[rest]),
+            None if self.start is None else [*self.start[:number], start, *self.start[rest]],
+            [*self.end[:number], end, *self.end[rest]],
+        )
+        edit.set_root(self.condition, edit.create_element(self.condition.parameters[0], number))
         self.sort()
 
     def put(self, shape: Shape, start: list[Instruction] | None, end: list[Instruction]) -> None:

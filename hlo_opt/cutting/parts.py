@@ -159,14 +159,15 @@ def _take_elements(computation: Computation) -> None:
 
 def size(module: Module) -> tuple[int, ...]:
     """The size of a module, for comparison: its operations (instructions without parameters), its instructions,
-    elements of arrays, types and unusual layouts, attributes and operands, digits of constants, and the rest of the
-    header."""
+    elements of arrays, types and unusual layouts, attributes, operands and dimensions, digits of constants, and the
+    rest of the header."""
     every = [i for c in module.computations for i in c.instructions]
     operations = sum(i.parameter_number is None for i in every)
     leaves = [leaf for i in every for leaf in i.shape.leaves()]
     elements = sum(max(0, leaf.element_count) for leaf in leaves)
     plain = sum(map(_plainness, leaves)) + len({leaf.type for leaf in leaves if leaf.is_array})
     attributes = sum(len(i.attributes) + len(i.operands) + len(i.control_predecessors) for i in every)
+    attributes += sum(leaf.rank for leaf in leaves)
     constants = sum(_digits(i) for i in every if i.literal is not None)
     beside = len(module.attributes) + len(module.tables)
     return operations, len(every), elements, plain, attributes, constants, beside

@@ -15,7 +15,7 @@ from hlo_opt.diag import HloOptError
 from hlo_opt.ir import ELEMENT_TYPES, Attribute, ElementType, Instruction, Layout, Literal, Module, Shape, Window, edit
 from hlo_opt.ir.attribute import SliceDimension
 from hlo_opt.ir.values import Array
-from hlo_opt.ops import ShapeError, find
+from hlo_opt.ops import OpKind, ShapeError, find
 from hlo_opt.ops.sets import cut_out
 
 OPTIONAL = (
@@ -207,7 +207,40 @@ def smaller(module: Module) -> Iterator[Cut]:
 def all_smaller(module: Module) -> list[Cut]:
     """Cuts of all dimensions at once: to a 64th, an eighth, a half."""
     large = [s for s in _sizes(module) if s > 1]
-    return [partial(resized, sizes={s: max(1, s // part) for s in large}) for part in (64, 8, 2)] if large else []
+    cuts: list[Cut] = [partial(resized, sizes={s: max(1, s // part) for s in large}) for part in (64, 8, 2) if large]
+    return [*cuts, squeezed] if 1 in _sizes(module) else cuts
+
+
+def squeezed(module: Module) -> Module:
+    """Without all dimensions of size 1. What only adds, removes or moves such dimensions goes."""
+    computations = list(module.computations)
+    before = {i: [i.shape, *(o.shape for o in i.operands)] for c in computations for i in c.instructions}
+    for computation in computations:
+        for i in list(computation.instructions):
+            shape, *operands = before[i]
+            spec = find(i.opcode)
+            moves = spec is not None and spec.kind is OpKind.MOVEMENT and len(operands) == 1 and shape.is_array
+            if moves and (shape.element_type, _long(shape)) == (operands[0].element_type, _long(operands[0])):
+                edit.replace_all_uses(i, i.operands[0])
+            elif "dimensions" in i.attributes:
+                of = shape if i.shape.rank > operands[0].rank else operands[0]
+                kept = [n for n in i.ints("dimensions") if of.dimensions[n] > 1]
+                places = [sum(size > 1 for size in of.dimensions[:n]) for n in kept]
+                edit.set_attribute(i, "dimensions", Attribute.of(tuple(places)))
+        edit.sort(computation)
+
+    def leaf(shape: Shape) -> Shape:
+        layout = shape.layout
+        if layout is not None and layout.minor_to_major is not None:
+            kept = [n for n in layout.minor_to_major if shape.dimensions[n] > 1]
+            layout = Layout(tuple(sorted(kept).index(n) for n in kept)) if kept else None
+        return replace(shape, dimensions=_long(shape), layout=layout, dynamic=())
+
+    return _mapped(module, leaf, lambda value, shape: value.reshape(shape.dimensions))
+
+
+def _long(shape: Shape) -> tuple[int, ...]:
+    return tuple(size for size in shape.dimensions if size > 1)
 
 
 def _sizes(module: Module) -> dict[int, None]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import tempfile
 import time
@@ -117,22 +118,31 @@ class Reducer:
         first = self.trials.first([*stretches, *whole], ahead=len(stretches) if beside else None)
         if first is None:
             raise UsageError("the module does not show what is to be kept")
-        shown = first[1]
-        self._take(shown.text)
-        self.answer, self._way = shown.answer, shown.way
-        self.trials.seconds = max(SHORTEST_TRY, ALLOWED * shown.seconds)
-        self.trials.cpu_seconds = max(LEAST_CPU, ALLOWED * shown.cpu_seconds)
-        self.trials.beside = max(LEAST_BESIDE, ALLOWED * shown.beside)
+        self.answer, self._way = first[1].answer, first[1].way
+        self._limit(first[1])
+        self.trials.beside = max(LEAST_BESIDE, ALLOWED * first[1].beside)
+        self._take(first[1].text)
 
     def _ask(self, way: int, cut: Cut) -> Shown | None:
         """In a child process: what a cut of the module shows, in one way of asking."""
+        return self._shown(str(cut(self._mine())), way)
+
+    def _shown(self, text: str, way: int) -> Shown | None:
+        """In a child process: what a text shows, in one way of asking."""
         clock, before = time.monotonic(), os.times()
-        text = str(cut(self._mine()))
         answer = self.question.ways()[way](read(text), text)
         if answer is None:
             return None
         own, own_system, other, other_system = (b - a for a, b in zip(before[:4], os.times()[:4], strict=True))
         return Shown(text, answer, way, time.monotonic() - clock, own + own_system, other + other_system)
+
+    def _limit(self, shown: Shown) -> None:
+        """Limits of the next tries, by what this one took: cuts of a smaller module take less, and where a loop has no
+        end any more, the limit is what a try costs. What programs that it starts may take stays: some results of
+        compilers are known already."""
+        self.trials.seconds = min(self.trials.seconds, max(SHORTEST_TRY, ALLOWED * shown.seconds))
+        most = math.inf if self.trials.cpu_seconds is None else self.trials.cpu_seconds
+        self.trials.cpu_seconds = min(most, max(LEAST_CPU, ALLOWED * shown.cpu_seconds))
 
     def _mine(self) -> Module:
         """The module, for a cut to change."""
@@ -166,6 +176,7 @@ class Reducer:
                 self._chunks()
                 self._outputs()
                 self._loops()
+                self._called()
                 self._singles()
                 if size(self.module)[:2] >= count:
                     break
@@ -175,8 +186,8 @@ class Reducer:
 
     # ---- tries
 
-    def _try(self, cut: Cut) -> str | None:
-        """In a child process: the text of a cut, where it is smaller and shows the same."""
+    def _try(self, cut: Cut) -> Shown | None:
+        """In a child process: what a cut shows, where it is smaller and shows the same."""
         before = size(self.module)
         smaller = cut(self._mine())
         if size(smaller) >= before:
@@ -186,9 +197,9 @@ class Reducer:
         if mark.exists():
             return None
         try:
-            module = read(text)
-            if self.question.ways()[self._way](module, text) == self.answer:
-                return text
+            shown = self._shown(text, self._way)
+            if shown is not None and shown.answer == self.answer:
+                return shown
         except Exception:
             mark.touch()
             raise
@@ -203,7 +214,8 @@ class Reducer:
         if first is None:
             self._failed.update(repr(cut) for _, cut in left)
             return None
-        self._take(first[1])
+        self._limit(first[1])
+        self._take(first[1].text)
         return left[first[0]][0]
 
     def _take(self, text: str) -> None:
@@ -262,18 +274,31 @@ class Reducer:
 
     def _chunks(self) -> None:
         """The entry without a stretch, from the end; shorter and shorter stretches."""
-        length = cuts.count(self.module) // 4
-        while length:
-            end = cuts.count(self.module)
+        self._shorter(lambda: cuts.count(self.module), cuts.without, 4, 1)
+
+    def _called(self) -> None:
+        """The same of called computations: first without anything between parameters and root."""
+        for name in cuts.called_names(self.module):
+            self._shorter(partial(self._count, name), partial(cuts.without_in, name=name), 1, 2)
+
+    def _count(self, name: str) -> int:
+        """The instructions of a computation; 0 where it is gone."""
+        return next((len(c.instructions) for c in self.module.computations if c.name == name), 0)
+
+    def _shorter(self, count: Callable[[], int], cut: Callable[..., Module], part: int, least: int) -> None:
+        """Remove stretches of a computation, from the end: a part of it, then shorter and shorter ones."""
+        length = count() // part
+        while length >= least:
+            end = count()
             while end > 0:
                 starts = list(range(max(0, end - length), -1, -length))
                 if starts and starts[-1] > 0:
                     starts.append(0)
                 ranges = [range(start, min(start + length, end)) for start in starts]
-                number = self._first([partial(cuts.without, gone=r) for r in ranges])
+                number = self._first([partial(cut, gone=r) for r in ranges])
                 if number is None:
                     break
-                end = min(starts[number], cuts.count(self.module))
+                end = min(starts[number], count())
             length //= 2
 
     def _outputs(self) -> None:

@@ -1,5 +1,5 @@
-"""Cuts of operations that return several arrays: a fusion or call that returns fewer; a `reduce`, `reduce-window`,
-`scatter` or `sort` of fewer arrays.
+"""Cuts of operations with a computation for scalars: what it does in their place; a `reduce`, `reduce-window`,
+`scatter` or `sort` of fewer arrays, and a fusion or call that returns fewer.
 
 Each of the latter has a computation with two parameters for each array. A sort compares: its computation returns one
 flag, and the two parameters of an array are next to each other. The others combine: their computation returns a value
@@ -11,17 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from hlo_opt.cutting.changes import InstructionChange
+from hlo_opt.cutting.changes import InstructionChange, take
 from hlo_opt.cutting.parts import callers
 from hlo_opt.ir import Computation, Instruction, Shape, edit
 from hlo_opt.ops.sets import body_of, tuple_elements, tuple_index
+from hlo_opt.ops.writer import Writer
 
 APPLIED_TO = "to_apply"
 """The attribute of the computation."""
 
 
 def variadic_changes(i: Instruction) -> Iterator[InstructionChange]:
-    """What can be tried with an operation whose result is a tuple of arrays; nothing for any other instruction."""
+    """What can be tried with an operation that combines scalars, or whose result is a tuple of arrays; nothing for any
+    other instruction."""
+    if i.shape.is_array and APPLIED_TO in i.attributes and body_of(i) is None:
+        yield combine_once
     count = len(i.shape.elements or ())
     if count < 2:
         return
@@ -33,6 +37,18 @@ def variadic_changes(i: Instruction) -> Iterator[InstructionChange]:
     elif APPLIED_TO in i.attributes and len(i.called_by(APPLIED_TO).parameters) == 2 * count:
         for number in range(count):
             yield partial(drop_array, number=number)
+
+
+def combine_once(i: Instruction) -> None:
+    """What the computation of a `reduce` or `reduce-window` does to two scalars, its start both times."""
+    callee, start = i.called_by(APPLIED_TO), i.operands[-1]
+    if len(callee.parameters) != 2 or any(p.shape != start.shape for p in callee.parameters):
+        raise ValueError("it combines several arrays")
+    values = dict.fromkeys(callee.parameters, start)
+    for member in callee.instructions:
+        if member not in values:
+            values[member] = edit.clone_into(i.computation, member, [values[o] for o in member.operands])
+    take(i, Writer("once", i.computation).spread(values[callee.root], i.shape.dimensions))
 
 
 def keep_results(i: Instruction, kept: Sequence[int]) -> None:

@@ -198,6 +198,11 @@ def calls_outside(instruction: Instruction) -> bool:
     return instruction.opcode == "custom-call" and "callback" in instruction.word("custom_call_target")
 
 
+def is_barrier(instruction: Instruction) -> bool:
+    """Whether nothing may be moved or merged across it: `optimization_barrier`, which `jax.checkpoint` writes, too."""
+    return instruction.opcode == "opt-barrier"
+
+
 def tuple_index(instruction: Instruction) -> int | None:
     """The index of a get-tuple-element; None for other operations."""
     return None if instruction.opcode != "get-tuple-element" else instruction.attribute("index", int)

@@ -55,7 +55,7 @@ def test_a_loop_goes_runs_once_or_loses_a_part_of_its_state():
     assert any("sine" in opcodes(m) for m in bodies), "one round"
     assert any("sine" not in opcodes(m) for m in bodies), "no round"
     states = {i.shape.elements.__len__() for m in found for i in m.entry.instructions if i.opcode == "while"}
-    assert states == {2, 3}
+    assert states == {2, 3, 4}, "an element less, as many, and a flag"
 
 
 def test_a_state_that_loses_its_counter_reads_a_constant():
@@ -181,3 +181,26 @@ def test_an_operand_is_no_source_of_its_own_and_chains_are_walked_no_further_tha
     lines += [f"  ROOT r = f32[8]{{0}} sine(v{2 * cuts.EARLIEST - 1})", "}"]
     root = hlo_opt.parse("\n".join(lines)).entry.root
     assert cuts._source(root) == 2 * cuts.EARLIEST - 2
+
+
+def test_a_called_computation_loses_a_stretch():
+    module = hlo_opt.parse(TEXT)
+    assert cuts.called_names(module) == ["body"]
+    found = made(module, lambda m: cuts.without_in(m, "body", range(8)))
+    (body,) = (c for c in found.computations if c.name == "body")
+    assert [i.opcode for i in body.instructions] == ["parameter", *["get-tuple-element"] * 3, "tuple"]
+    late = made(module, lambda m: cuts.without_in(m, "body", range(6, 8)))
+    (body,) = (c for c in late.computations if c.name == "body")
+    assert "add" in opcodes(late) and "sine" not in [i.opcode for i in body.instructions]
+
+
+def test_zeros_stand_for_what_no_input_has_the_shape_of():
+    text = TEXT.replace(
+        "  sine = f32[8,16]{1,0} sine(x)",
+        "  row = f32[8,1]{1,0} slice(x), slice={[0:8], [0:1]}\n  flat = f32[8]{0} reshape(row)\n"
+        "  sine = f32[8,16]{1,0} broadcast(flat), dimensions={0}",
+    )
+    found = made(hlo_opt.parse(text), lambda m: cuts.without_in(m, "body", range(4, 8)))
+    (body,) = (c for c in found.computations if c.name == "body")
+    left = [i.opcode for i in body.instructions]
+    assert "slice" not in left and left.count("broadcast") == 2

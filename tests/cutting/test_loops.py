@@ -52,6 +52,55 @@ def test_a_flag_in_place_of_a_counter_runs_one_round():
         np.testing.assert_array_equal(outputs(module)[number], outputs(once)[number])
 
 
+def test_any_element_may_be_the_flag():
+    module = changed(loops.count_to_one, number=2)
+    loop = loop_of(module)
+    assert [str(e) for e in loop.shape.elements] == ["s32[]", "f32[8,16]{1,0}", "pred[]"]
+    np.testing.assert_array_equal(outputs(module)[0], outputs(changed(loops.run_once))[0])
+
+
+def test_a_flag_beside_what_the_loop_carries_runs_one_round():
+    text = TEXT.replace("bound = s32[] constant(3)", "two = s32[] constant(2)\n  bound = s32[] add(two, two)")
+    module, once = changed(loops.go_round_once, text), changed(loops.run_once)
+    loop = loop_of(module)
+    assert str(loop.shape.elements[3]) == "pred[]"
+    assert [i.opcode for i in loop.called_by("condition").instructions] == ["parameter", "get-tuple-element"]
+    for want, got in zip(outputs(once), outputs(module), strict=True):
+        np.testing.assert_array_equal(want, got)
+    with pytest.raises(ValueError, match="is an element"):
+        loops.go_round_once(loop)
+
+
+def test_the_only_element_is_the_state():
+    text = """HloModule m
+body {
+  p = (f32[]) parameter(0)
+  x = f32[] get-tuple-element(p), index=0
+  y = f32[] add(x, x)
+  ROOT t = (f32[]) tuple(y)
+}
+condition {
+  p = (f32[]) parameter(0)
+  x = f32[] get-tuple-element(p), index=0
+  c = f32[] constant(9)
+  ROOT l = pred[] compare(x, c), direction=LT
+}
+ENTRY e {
+  x = f32[] parameter(0)
+  t = (f32[]) tuple(x)
+  w = (f32[]) while(t), condition=condition, body=body
+  ROOT r = f32[] get-tuple-element(w), index=0
+}
+"""
+    as_input = text.replace("  x = f32[] parameter(0)\n  t = (f32[]) tuple(x)", "  t = (f32[]) parameter(0)")
+    for each in (text, as_input):
+        module = changed(loops.bare_state, each)
+        assert sum(len(c.instructions) for c in module.computations) == 7
+        assert hlo_opt.evaluate(module, [np.float32(3)])[0] == 12
+    with pytest.raises(ValueError, match="several elements"):
+        changed(loops.bare_state)
+
+
 @pytest.mark.parametrize("number", range(3))
 def test_an_element_of_the_state_is_dropped(number):
     loop = loop_of(changed(loops.drop_element, number=number))
@@ -109,4 +158,4 @@ def test_the_cuts_of_loops_are_those_of_instructions_that_are_loops():
     names = {
         cut.keywords["change"].__name__ for cut in cuts.loop_cuts(module) if not hasattr(cut.keywords["change"], "func")
     }
-    assert names == {"take_start", "run_once", "stop_at_once"}
+    assert names == {"take_start", "run_once", "stop_at_once", "go_round_once", "bare_state"}

@@ -118,3 +118,58 @@ def test_most_plainer_modules_are_sound():
             made.append(sound(cut(edit.clone_module(module))))
     assert len(made) * 2 > len(listed) > 20
     assert {str(m) for m in made} - {str(module)}
+
+
+def test_scalars_stand_for_arrays_of_one_element():
+    text = """HloModule m
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+ENTRY e {
+  p = f32[1,1]{1,0} parameter(0)
+  q = f32[1]{0} parameter(1)
+  c = f32[1]{0} constant({3})
+  d = f32[1,1]{1,0} broadcast(c), dimensions={0}
+  a = f32[1,1]{1,0} add(p, d)
+  none = f32[] constant(0)
+  r = f32[1]{0} reduce(a, none), dimensions={1}, to_apply=sum
+  ROOT m = f32[1]{0} multiply(r, q)
+}
+"""
+    module = hlo_opt.parse(text)
+    (cut,) = plainer.all_smaller(module)
+    assert cut is plainer.squeezed
+    after = sound(cut(edit.clone_module(module)))
+    assert all(not i.shape.rank for i in after.entry.instructions) and size(after) < size(module)
+    inputs = [np.full((1, 1), 2, np.float32), np.full((1,), 5, np.float32)]
+    want = hlo_opt.evaluate(module, inputs)[0]
+    assert hlo_opt.evaluate(after, [a.reshape(()) for a in inputs])[0] == want == 25
+
+
+def test_dimensions_of_size_one_go_and_the_others_stay():
+    text = """HloModule m
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+ENTRY e {
+  p = f32[1,3,1,2]{3,1,2,0} parameter(0)
+  q = f32[3,1]{1,0} parameter(1)
+  w = f32[3]{0} reshape(q)
+  b = f32[1,3,1,2]{3,1,2,0} broadcast(w), dimensions={1}
+  a = f32[1,3,1,2]{3,1,2,0} add(p, b)
+  none = f32[] constant(0)
+  ROOT r = f32[1,3]{1,0} reduce(a, none), dimensions={2,3}, to_apply=sum
+}
+"""
+    module = hlo_opt.parse(text)
+    after = sound(plainer.squeezed(edit.clone_module(module)))
+    shapes = {i.name: str(i.shape) for i in after.entry.instructions}
+    assert shapes == {"p": "f32[3,2]{1,0}", "q": "f32[3]{0}", "b": "f32[3,2]{1,0}", "a": "f32[3,2]{1,0}",
+                      "none": "f32[]", "r": "f32[3]{0}"}  # fmt: skip
+    inputs = [np.arange(6, dtype=np.float32).reshape(1, 3, 1, 2), np.arange(3, dtype=np.float32).reshape(3, 1)]
+    want = hlo_opt.evaluate(module, inputs)[0].reshape(3)
+    np.testing.assert_array_equal(hlo_opt.evaluate(after, [inputs[0].reshape(3, 2), inputs[1].reshape(3)])[0], want)

@@ -29,8 +29,8 @@ def reduced(text, question, jobs=2):
     ("pattern", "most"),
     [
         (r" sine\(", 2),
-        (r" while\(", 7),
-        (r" reduce\(", 5),
+        (r" while\(", 3),
+        (r" reduce\(", 4),
         (r" concatenate\(", 2),
         (r"source_line=7", 3),
         (r" call\(", 4),

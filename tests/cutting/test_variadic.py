@@ -5,7 +5,8 @@ import pytest
 
 import hlo_opt
 from hlo_opt.cutting import cuts
-from hlo_opt.cutting.variadic import drop_array, keep_results
+from hlo_opt.cutting.parts import tidied
+from hlo_opt.cutting.variadic import combine_once, drop_array, keep_results
 from hlo_opt.diag import HloOptError
 from hlo_opt.ir import edit
 
@@ -109,3 +110,28 @@ def test_a_result_that_is_read_stays():
     (module, *others) = with_fewer(FUSED.replace("ROOT f", "f").removesuffix("}\n") + reader, keep_results)
     assert module.entry.root.opcode == "fusion" and module.entry.root.shape.is_array
     assert [len(m.entry.root.operands[0].shape.elements) for m in others] == [2, 2]
+
+
+@pytest.mark.parametrize("shape", ["f32[]", "f32[4]{0}"])
+def test_what_a_reduce_does_once_may_stand_for_it(shape):
+    text = f"""HloModule m
+twice {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  s = f32[] add(a, b)
+  ROOT t = f32[] add(s, b)
+}}
+ENTRY e {{
+  p = f32[4,8]{{1,0}} parameter(0)
+  two = f32[] constant(2)
+  ROOT s = {shape} reduce(p, two), dimensions={{{"0,1" if shape == "f32[]" else "1"}}}, to_apply=twice
+}}
+"""
+    module = hlo_opt.parse(text)
+    combine_once(module.entry.root)
+    result = hlo_opt.parse(str(tidied(module)))
+    hlo_opt.verify(result)
+    assert len(list(result.computations)) == 1
+    np.testing.assert_array_equal(hlo_opt.evaluate(result, [])[0], np.full(result.entry.root.shape.dimensions, 6))
+    with pytest.raises(ValueError, match="several arrays"):
+        combine_once(next(i for i in hlo_opt.parse(COMBINED).entry.instructions if i.name == "s"))

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from itertools import islice
 
 from hlo_opt.analysis.graph.compare.flat import FlatSite, Scope
-from hlo_opt.analysis.graph.compare.matching import Matched, is_run, match
+from hlo_opt.analysis.graph.compare.matching import Matched, match
 from hlo_opt.analysis.graph.digest import may_be_alike, module_digest
 from hlo_opt.analysis.graph.loops import NO_TRIP_COUNTS, TripCounts
 from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget
@@ -21,12 +21,12 @@ from hlo_opt.fusion.decision import ByStructure, FusionDecision
 from hlo_opt.fusion.summary import ModuleSummary, executions, module_summary
 from hlo_opt.ir import Module
 from hlo_opt.ir.walk import executed_computations
-from hlo_opt.ops import OpKind, find
-from hlo_opt.ops.sets import fused, is_view
+from hlo_opt.ops.sets import fused
 from hlo_opt.passes.pipeline import Pipeline, parse_pipeline
 from hlo_opt.passes.run import Outcome, collector_paused, run
 from hlo_opt.passes.table import preset as preset_text
-from hlo_opt.report.diff.changes import FORMS, OPCODE, ROUNDS, TYPE, Change, Counts, changes
+from hlo_opt.report.diff.beginning import beginning, turns
+from hlo_opt.report.diff.changes import FORMS, Change, Counts, changes
 from hlo_opt.report.diff.kernels import WAS_DONE, KernelGroup, LaunchedKernel, Seam, groups, kernels_of
 from hlo_opt.text import parse, verify
 
@@ -48,9 +48,6 @@ first: an edge may take 10 ms there, and a change in each of 60 layers changes t
 
 LEAST_SAVED, OTHER_SAVED = 0.1, 0.1
 """Microseconds, and share, by which what an edge would save must differ to count as another price."""
-
-WEIGHTY = frozenset({OpKind.CONTRACTION, OpKind.INDEXING, OpKind.COLLECTIVE, OpKind.LINALG, OpKind.OPAQUE})
-"""Kinds of operations that decide about kernels."""
 
 NEIGHBOURS = 64
 """Readers of one value that are looked at."""
@@ -248,13 +245,13 @@ def _compared(old: Side, new: Side, target: DeviceTarget, fused_by: str, too_lar
     return Comparison(old, new, target, fused_by, too_large, counts, differences)
 
 
-def _rank(difference: Difference, unit: float) -> tuple[float, bool, int, float]:
-    """What costs most first; of what costs nothing that which something in the text explains, and of that the largest
-    arrays."""
+def _rank(difference: Difference, unit: float) -> tuple[float, bool, float, int, float]:
+    """What costs most first; of what costs nothing or saves time that which something in the text explains, of that
+    what saves most, and then the largest arrays."""
     cost = difference.us if abs(difference.us) > unit else 0.0
     order = difference.changes[0].order if difference.changes else 0.0
     largest = max((_bytes(site) for change in difference.changes for site in change.sites), default=0)
-    return (-cost, not difference.changes, -largest, order)
+    return (min(-cost, 0.0), not difference.changes, cost, -largest, order)
 
 
 def _bytes(site: FlatSite) -> int:
@@ -308,10 +305,10 @@ def _differences(
     for change in comparison:
         for site in change.sites:
             owner = homes.get(site.scope.owner) if site.scope.owner is not None else None
-            if owner is not None and (_turns(owner) or site.instruction.parameter_number is not None):
+            if owner is not None and (turns(owner) or site.instruction.parameter_number is not None):
                 joining.join(owner, change)
     loops: dict[object, Change] = {
-        s if is_one_graph else s.instruction.name: c for c in comparison if _turns(c) for s in c.sites
+        s if is_one_graph else s.instruction.name: c for c in comparison if turns(c) for s in c.sites
     }
     for group in changed:
         cause = _loop_change(group, comparison) or _loop_of(group, loops, is_one_graph)
@@ -331,7 +328,7 @@ def _differences(
     for difference in differences.values():
         difference.groups = _gathered(difference.groups)
         difference.groups.sort(key=lambda g: -abs(g.us))
-        difference.changes.sort(key=_beginning(difference.changes, homes))
+        difference.changes.sort(key=beginning(difference.changes, homes))
     return list(differences.values())
 
 
@@ -366,38 +363,6 @@ def _holding(
         for key in ((site, site.instruction) if is_one_graph else (site.instruction.name,))
         if key in kernels
     }
-
-
-def _beginning(changes: Sequence[Change], homes: Mapping[FlatSite, Change]) -> Callable[[Change], tuple[bool, ...]]:
-    """What orders the changes of a difference: first what it begins with, last what only comes with others. Where
-    operations are there in the place of others, those of weight say what was replaced, and else the expensive ones
-    rather than those that read something else now."""
-    whats = {d.what for c in changes for d in c.details}
-    is_rewritten = any(c.kind in ("added", "lost") for c in changes)  # a loop; else another constant ends it
-    is_replaced = whats.isdisjoint(FORMS) and ({"added", "lost"} <= {c.kind for c in changes} or OPCODE in whats)
-    is_retyped = any(_has(c, TYPE) and _begins(c, homes) and not _follows(c, homes) for c in changes)
-
-    def key(change: Change) -> tuple[bool, ...]:
-        comes_with = TYPE in whats and _only_casts(change) and (is_retyped or not _begins(change, homes))
-        replaces = is_replaced and (change.kind in ("added", "lost") or _has(change, OPCODE))
-        weighs = replaces and any(map(_is_of_weight, change.sites))
-        is_dear = replaces and any(map(_is_expensive, change.sites))
-        leads = (_turns(change) if is_rewritten else _runs_others(change)) or _is_another_input(change)
-        return not leads, not weighs, comes_with or _follows(change, homes), not is_dear
-
-    return key
-
-
-def _is_of_weight(site: FlatSite) -> bool:
-    """Whether it is a product, a gather, a collective or the like: what decides about kernels."""
-    spec = find(site.instruction.opcode)
-    return spec is not None and spec.kind in WEIGHTY
-
-
-def _is_expensive(site: FlatSite) -> bool:
-    """Whether it takes longer than to move an element, such as a tangent."""
-    spec = find(site.instruction.opcode)
-    return spec is not None and spec.is_expensive(site.instruction)
 
 
 def _instead(site: FlatSite, twins: Mapping[Scope, Scope]) -> Iterable[FlatSite]:
@@ -452,61 +417,6 @@ def _loop_of(group: KernelGroup, loops: Mapping[object, Change], is_one_graph: b
                 return change
             owner = owner.scope.owner
     return None
-
-
-def _turns(change: Change) -> bool:
-    """Whether a loop came or went, or runs in another number of rounds: what changed inside comes with that."""
-    return _runs_others(change) or _has(change, ROUNDS)
-
-
-def _has(change: Change, what: str) -> bool:
-    """Whether a detail of this name changed."""
-    return any(d.what == what for d in change.details)
-
-
-def _runs_others(change: Change) -> bool:
-    """Whether a loop or a branch came or went, by itself or in the place of another operation: the operations in it
-    went or came with it."""
-    is_other = change.kind in ("added", "lost") or _has(change, OPCODE)
-    return is_other and any(is_run(body) for site in change.sites for _, body in site.bodies)
-
-
-def _follows(change: Change, homes: Mapping[FlatSite, Change]) -> bool:
-    """Whether it is an operation on constants alone, or a constant of the same value in another form: where it is
-    another one, what reads it made it so. So are a view that was added or lost, and the parameters of a loop that
-    changed."""
-    site = change.new or change.old
-    if site is None:
-        return False
-    if site.instruction.literal is not None:
-        return any(d.what in FORMS for d in change.details)
-    if site.instruction.parameter_number is not None:
-        return site.scope.owner in homes
-    if change.kind in ("added", "lost") and is_view(site.opcode):
-        return True
-    return site.inputs != () and all(s.instruction.literal is not None for s, _ in site.inputs)
-
-
-def _begins(change: Change, homes: Mapping[FlatSite, Change]) -> bool:
-    """Whether nothing that it reads has changed."""
-    return all(near not in homes for site in change.sites for near, _ in site.inputs)
-
-
-def _is_another_input(change: Change) -> bool:
-    """Whether a parameter of the module has another type, shape or layout: all else comes with that."""
-    site = change.new
-    is_input = site is not None and site.scope.owner is None and site.instruction.parameter_number is not None
-    return is_input and any(d.what in FORMS for d in change.details)
-
-
-def _only_casts(change: Change) -> bool:
-    """Whether something was added or lost that gives its operand in another element type: where something is computed
-    in another type, this comes with it."""
-    site = change.new or change.old
-    if site is None or change.kind not in ("added", "lost") or len(site.inputs) != 1:
-        return False
-    one, other = site.instruction.shape, site.inputs[0][0].instruction.shape
-    return one.element_type != other.element_type and one.dimensions == other.dimensions
 
 
 def _touched(change: Change, kernels: Mapping[object, KernelGroup], is_one_graph: bool) -> Iterable[KernelGroup]:

@@ -192,8 +192,12 @@ def sentence(change: Change) -> str:
 
 
 def _read(leaf: tuple[FlatSite, int]) -> str:
+    """What an operation reads: of a scalar constant its value."""
     site, result = leaf
-    return site.instruction.name + (f"{{{result}}}" if site.instruction.shape.is_tuple else "")
+    instruction = site.instruction
+    if instruction.literal is not None and instruction.shape.is_array and not instruction.shape.rank:
+        return str(instruction.literal.text or instruction.literal.value)
+    return instruction.name + (f"{{{result}}}" if instruction.shape.is_tuple else "")
 
 
 def short_shape(text: str) -> str:

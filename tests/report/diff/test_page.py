@@ -74,4 +74,4 @@ def test_an_added_operation_names_all_that_it_reads_and_a_small_reducer():
     )
     page = str(diff(TEXT, folded, fuse="never"))
     assert "c = f32[4096,256]{1,0} multiply(b, b)" in page
-    assert "d = f32[4096]{0} reduce(c, z), to_apply add(p0, p1)" in page
+    assert "d = f32[4096]{0} reduce(c, 0), to_apply add(p0, p1)" in page
