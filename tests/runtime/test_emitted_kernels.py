@@ -3,7 +3,10 @@
 import pytest
 
 from hlo_opt import parse
+from hlo_opt.codegen.emit import emit_kernel
+from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.ir import edit
+from hlo_opt.plans.plan import Plan
 from hlo_opt.runtime.schedule import EmittedKernels, build_schedule, lowering
 
 LAYERS = """HloModule layers
@@ -24,22 +27,26 @@ ENTRY main {
 
 
 @pytest.fixture
-def emissions(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def emissions(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     """The plans that kernels are emitted from."""
-    emitted: list[object] = []
-    emit = lowering.emit_kernel
-    monkeypatch.setattr(lowering, "emit_kernel", lambda *a: (emitted.append(a[0]), emit(*a))[1])
+    emitted: list[Plan] = []
+
+    def emit(plan: Plan, *in_place: tuple[tuple[int, int], ...]) -> Kernel:
+        emitted.append(plan)
+        return emit_kernel(plan, *in_place)
+
+    monkeypatch.setattr(lowering, "emit_kernel", emit)
     return emitted
 
 
-def test_a_structure_is_emitted_once(emissions: list[object]) -> None:
+def test_a_structure_is_emitted_once(emissions: list[Plan]) -> None:
     """Broadcasts of two constants, sums of two values and of a value and itself, an exponential."""
     schedule = build_schedule(parse(LAYERS))
     assert len(emissions) == 5
     assert len(schedule.kernels) == 3  # of these, broadcasts and sums read their operands as arrays: one text each
 
 
-def test_copies_share_what_was_emitted(emissions: list[object]) -> None:
+def test_copies_share_what_was_emitted(emissions: list[Plan]) -> None:
     module, known = parse(LAYERS), EmittedKernels()
     first = build_schedule(module, emitted=known)
     del emissions[:]
