@@ -14,7 +14,7 @@ from hlo_opt.ops.sets import is_view, tuple_elements, tuple_index
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report.again import prepared, run_again, summary_of
 from hlo_opt.report.page import LEAST, microseconds
-from hlo_opt.runtime.schedule import Schedule, build_schedule
+from hlo_opt.runtime.schedule import EmittedKernels, Schedule, build_schedule
 from hlo_opt.runtime.schedule.lifetimes import buffer_bytes, lifetimes
 from hlo_opt.text.aliases import aliased_leaves
 
@@ -71,32 +71,36 @@ def donations(module: Module, schedule: Schedule) -> list[Donation]:
     return donated
 
 
-def not_honoured(report: ExplainReport) -> list[Donation]:
-    """The donations of the fused module that no result uses, the largest first, without the smallest;
-    none of a module that has no program."""
+def not_honoured(report: ExplainReport, emitted: EmittedKernels | None = None) -> list[Donation]:
+    """The donations of the fused module that no result uses, the largest first, without the smallest; none of a module
+    that has no program. `emitted`, here and below: kernels of the run's modules that are known (`build_schedule`)."""
     outcome = report.outcome
     if not aliased_leaves(outcome.module):
         return []
-    every = _donations_of(outcome.module, report)
+    every = _donations_of(outcome.module, report, emitted)
     inputs = sum(s.byte_size for p in outcome.module.entry.parameters for s in p.shape.leaves() if s.is_array)
     left = [one for one in every if not one.is_honoured and one.bytes >= LEAST_SHARE * inputs]
     return sorted(left, key=lambda one: -one.bytes)
 
 
-def lost_by_fusing(report: ExplainReport, left: Sequence[Donation]) -> list[Donation]:
+def lost_by_fusing(
+    report: ExplainReport, left: Sequence[Donation], emitted: EmittedKernels | None = None
+) -> list[Donation]:
     """Those of these donations that the program would honour if each of its operations ran alone."""
     if not left:
         return []
-    honoured = _honoured(report.outcome.original, report)
+    honoured = _honoured(report.outcome.original, report, emitted)
     return [one for one in left if one.leaf in honoured]
 
 
-def kept_apart(report: ExplainReport, lost: Sequence[Donation]) -> dict[int, KeptApart]:
+def kept_apart(
+    report: ExplainReport, lost: Sequence[Donation], emitted: EmittedKernels | None = None
+) -> dict[int, KeptApart]:
     """For each of these donations that fusing lost, by the number of its array, the edge that keeps it at least cost;
     none where no edge that was tried does. Each is tried: the passes run again without the edge."""
     if not lost:
         return {}
-    module, honoured = prepared(report), _honoured(report.outcome.module, report)
+    module, honoured = prepared(report), _honoured(report.outcome.module, report, emitted)
     us = summary_of(run_again(report, module)).est_us
     best: dict[int, KeptApart] = {}
     tried: set[tuple[str, str]] = set()
@@ -110,7 +114,7 @@ def kept_apart(report: ExplainReport, lost: Sequence[Donation]) -> dict[int, Kep
                 outcome = run_again(report, module, [edge])
             except HloOptError:
                 continue
-            now = _honoured(outcome.module, report)
+            now = _honoured(outcome.module, report, emitted)
             cost = summary_of(outcome).est_us - us
             for other in lost if honoured < now else ():
                 known = best.get(other.leaf)
@@ -119,15 +123,15 @@ def kept_apart(report: ExplainReport, lost: Sequence[Donation]) -> dict[int, Kep
     return best
 
 
-def _honoured(module: Module, report: ExplainReport) -> set[int]:
-    return {one.leaf for one in _donations_of(module, report) if one.is_honoured}
+def _honoured(module: Module, report: ExplainReport, emitted: EmittedKernels | None) -> set[int]:
+    return {one.leaf for one in _donations_of(module, report, emitted) if one.is_honoured}
 
 
-def _donations_of(module: Module, report: ExplainReport) -> list[Donation]:
+def _donations_of(module: Module, report: ExplainReport, emitted: EmittedKernels | None) -> list[Donation]:
     """The donations of the module before or after fusing; none where it has no program: what cannot run has no
     memory."""
     try:
-        return donations(module, build_schedule(module, report.outcome.target))
+        return donations(module, build_schedule(module, report.outcome.target, emitted))
     except EvaluationError:
         return []
 

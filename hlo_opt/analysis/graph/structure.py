@@ -113,6 +113,17 @@ class Members:
         parts.append(places[body.root])
         return _digest(parts)
 
+    def of_kernel(self, instruction: Instruction) -> Hashable:
+        """The same for instructions that one kernel computes: what they are, their operands' shapes, which of these are
+        the same value, and the values of constants. Recomputed each time."""
+        operands = instruction.operands
+        return (
+            self.of(instruction),
+            tuple([o.shape for o in operands]),
+            shared_operands(operands, operands),
+            tuple([self.of(o) if o.literal is not None else 0 for o in operands]),
+        )
+
     def of_cluster(self, cluster: Cluster) -> bytes:
         """A digest of a cluster without names, in any order: equal for clusters that compute the same graph."""
         places: dict[Node, int] = {}

@@ -20,6 +20,7 @@ from hlo_opt.report.again import prepared, run_again, summary_of
 from hlo_opt.report.view.graph import run_by
 from hlo_opt.report.view.kernels import DrawnKernel, launched
 from hlo_opt.runtime.driver.emission import source_lines
+from hlo_opt.runtime.schedule import EmittedKernels
 from hlo_opt.text.frames import source_location
 
 PACKAGE = "hlo_opt.report.lint"
@@ -86,10 +87,12 @@ class FusedProgram:
     costs.
 
     untried  by rule, how many places are worth a try and had none
+    emitted  kernels of the program that are known
     """
 
     report: ExplainReport
     untried: Counter[str] = field(default_factory=Counter)
+    emitted: EmittedKernels = field(default_factory=EmittedKernels)
     _sources: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -129,13 +129,13 @@ class _Missed:
 def missed_donations(program: FusedProgram) -> Iterator[Finding]:
     """An input that is copied before it is updated, because the caller may still want it. With the input given away, in
     a copy of the module, the copy is not made any more."""
-    schedule = build_schedule(program.fused, program.target)
+    schedule = build_schedule(program.fused, program.target, program.emitted)
     missed = _copied(schedule)
     if not missed:
         return
     donated = edit.clone_module(program.fused)
     give_away(donated, ((m.leaf, m.result) for m in missed))
-    left = {(m.leaf, m.result) for m in _copied(build_schedule(donated, program.target))}
+    left = {(m.leaf, m.result) for m in _copied(build_schedule(donated, program.target, program.emitted))}
     bare = edit.clone_module(donated)
     edit.take_header(bare, program.fused)
     prove_same_graph(program.fused, bare)
@@ -171,9 +171,9 @@ def missed_donations(program: FusedProgram) -> Iterator[Finding]:
 def lost_donations(program: FusedProgram) -> Iterator[Finding]:
     """An input that is given away, but whose memory no result uses. Where fusing is why, edges around the result are
     kept apart, one at a time, in a copy of the module."""
-    left = not_honoured(program.report)
-    lost = lost_by_fusing(program.report, left)
-    kept = kept_apart(program.report, lost)
+    left = not_honoured(program.report, program.emitted)
+    lost = lost_by_fusing(program.report, left, program.emitted)
+    kept = kept_apart(program.report, lost, program.emitted)
     for one in left:
         numbers = {
             "name": one.parameter.name,

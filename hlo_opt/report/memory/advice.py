@@ -17,7 +17,7 @@ from hlo_opt.passes.run import collector_paused
 from hlo_opt.report.donating import donation_of
 from hlo_opt.report.memory.timeline import Moment, moment_of
 from hlo_opt.report.sentences import sentence
-from hlo_opt.runtime.schedule import build_schedule
+from hlo_opt.runtime.schedule import EmittedKernels, build_schedule
 from hlo_opt.runtime.schedule.lifetimes import buffer_bytes
 from hlo_opt.text.aliases import aliased_leaves, give_away
 
@@ -50,14 +50,15 @@ class Advice:
     why: str = ""
 
 
-def advice(report: ExplainReport, now: Moment) -> list[Advice]:
-    """What lowers the peak of the fused module by a share worth telling, the most first."""
-    ways = [*_by_fusion(report, now), *_by_order(report, now), *_by_donation(report, now)]
+def advice(report: ExplainReport, now: Moment, emitted: EmittedKernels | None = None) -> list[Advice]:
+    """What lowers the peak of the fused module by a share worth telling, the most first. `emitted` are kernels of the
+    run's modules that are known (`build_schedule`)."""
+    ways = [*_by_fusion(report, now, emitted), *_by_order(report, now, emitted), *_by_donation(report, now, emitted)]
     worth = [way for way in ways if way.saves >= LEAST_SAVED * now.bytes]
     return sorted(worth, key=lambda a: (-a.saves, a.kind, a.what))
 
 
-def _by_fusion(report: ExplainReport, now: Moment) -> Iterator[Advice]:
+def _by_fusion(report: ExplainReport, now: Moment, emitted: EmittedKernels | None) -> Iterator[Advice]:
     """Join kernels that store a temporary for each other, one edge at a time."""
     module, context = report.outcome.module, report.outcome.context
     stored = {h.maker.name: h.bytes for h in now.holders if h.kind == "temporaries"}
@@ -70,19 +71,19 @@ def _by_fusion(report: ExplainReport, now: Moment) -> Iterator[Advice]:
             joined = edit.clone_module(module)
             if decision.unpriced is not None or join_edge(joined, context, decision) is None:
                 continue
-            saved = now.bytes - moment_of(build_schedule(joined, report.outcome.target)).bytes
+            saved = now.bytes - moment_of(build_schedule(joined, report.outcome.target, emitted)).bytes
         if saved > 0:
             yield Advice("fusion", f"--force {decision.producer}:{decision.consumer}", saved, sentence(decision))
 
 
-def _by_order(report: ExplainReport, now: Moment) -> Iterator[Advice]:
+def _by_order(report: ExplainReport, now: Moment, emitted: EmittedKernels | None) -> Iterator[Advice]:
     """Run what frees most first."""
     module, target = report.outcome.module, report.outcome.target
     if len(module.entry.instructions) > MOST_ORDERED:
         return
     ordered = edit.clone_module(module)
     edit.arrange(ordered.entry, least_first(ordered.entry))
-    saved = now.bytes - moment_of(build_schedule(ordered, target)).bytes
+    saved = now.bytes - moment_of(build_schedule(ordered, target, emitted)).bytes
     if saved > 0:
         yield Advice("order", "run kernels in another order: first what frees more than it makes", saved)
 
@@ -119,7 +120,7 @@ def least_first(computation: Computation) -> list[Instruction]:
     return order
 
 
-def _by_donation(report: ExplainReport, now: Moment) -> Iterator[Advice]:
+def _by_donation(report: ExplainReport, now: Moment, emitted: EmittedKernels | None) -> Iterator[Advice]:
     """Give away each input that is as large as a result which no input is given for: the largest alone, and all of them
     together. An input whose result is not alive at the peak cannot lower it alone."""
     module, target = report.outcome.module, report.outcome.target
@@ -127,12 +128,12 @@ def _by_donation(report: ExplainReport, now: Moment) -> Iterator[Advice]:
     stored = {h.bytes for h in now.holders if h.kind in ("results", "temporaries")}
     alone = [gift for gift in gifts if buffer_bytes(gift.shape) in stored]
     for gift in sorted(alone, key=lambda g: -buffer_bytes(g.shape))[:MOST_DONATIONS]:
-        saved = now.bytes - _peak_if_donated(module, target, [gift])
+        saved = now.bytes - _peak_if_donated(module, target, [gift], emitted)
         if saved > 0:
             what = f"{donation_of([gift.parameter])}: `{gift.parameter.name}`, for result {gift.result}"
             yield Advice("donation", what, saved)
     if len(gifts) > 1:
-        saved = now.bytes - _peak_if_donated(module, target, gifts)
+        saved = now.bytes - _peak_if_donated(module, target, gifts, emitted)
         if saved > 0:
             every = f"each of these {len(gifts)} inputs for a result of its shape"
             yield Advice("donation", f"{donation_of([g.parameter for g in gifts])}: {every}", saved)
@@ -164,8 +165,10 @@ def _gifts(module: Module) -> list[_Gift]:
     ]
 
 
-def _peak_if_donated(module: Module, target: DeviceTarget, gifts: Sequence[_Gift]) -> int:
+def _peak_if_donated(
+    module: Module, target: DeviceTarget, gifts: Sequence[_Gift], emitted: EmittedKernels | None
+) -> int:
     """The peak where the memory of inputs may be that of results."""
     copy = edit.clone_module(module)
     give_away(copy, ((gift.leaf, gift.result) for gift in gifts))
-    return moment_of(build_schedule(copy, target)).bytes
+    return moment_of(build_schedule(copy, target, emitted)).bytes

@@ -12,7 +12,7 @@ from hlo_opt.report.memory.advice import Advice, advice
 from hlo_opt.report.memory.timeline import Holder, Moment, moment_of
 from hlo_opt.report.page import Page, Word, count, counted, size
 from hlo_opt.runtime.driver.emission import source_lines
-from hlo_opt.runtime.schedule import build_schedule
+from hlo_opt.runtime.schedule import EmittedKernels, build_schedule
 
 KINDS = ("inputs", "constants", "results", "temporaries")
 ONE_OF = {"inputs": "input", "constants": "fixed", "results": "result", "temporaries": "stored"}
@@ -42,10 +42,13 @@ class MemoryReport:
 def memory_report(report: ExplainReport) -> MemoryReport:
     """The memory of a run's module. Raises EvaluationError where the module has no program."""
     outcome = report.outcome
-    fused = build_schedule(outcome.module, outcome.target)
-    before, after = moment_of(build_schedule(outcome.original, outcome.target)), moment_of(fused)
-    kept = kept_apart(report, lost_by_fusing(report, not_honoured(report)))
-    return MemoryReport(report, before, after, advice(report, after), donations(outcome.module, fused), kept)
+    emitted = EmittedKernels()
+    fused = build_schedule(outcome.module, outcome.target, emitted)
+    before = moment_of(build_schedule(outcome.original, outcome.target, emitted))
+    after = moment_of(fused)
+    kept = kept_apart(report, lost_by_fusing(report, not_honoured(report, emitted), emitted), emitted)
+    ways = advice(report, after, emitted)
+    return MemoryReport(report, before, after, ways, donations(outcome.module, fused), kept)
 
 
 def as_page(report: MemoryReport, most: int | None = HOLDERS_SHOWN) -> Page:

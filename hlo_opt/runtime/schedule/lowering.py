@@ -11,12 +11,13 @@ several layouts becomes several routines.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal as OneOf
 
 import numpy as np
 
+from hlo_opt.analysis.graph.structure import Members, Structures
 from hlo_opt.analysis.properties import is_boundary_fusion
 from hlo_opt.analysis.targets import DeviceTarget, target_of
 from hlo_opt.codegen import emit_kernel
@@ -67,6 +68,43 @@ class KernelOfLeaves:
     leaves: tuple[int, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Emitted:
+    """A kernel as it was emitted, with its plan, and the leaves that it writes, as in `KernelOfLeaves`."""
+
+    plan: Plan
+    kernel: Kernel
+    leaves: tuple[int, ...]
+
+
+class EmittedKernels:
+    """The kernels that were emitted for a module, or for copies of it, on one target: each structure once. The layers
+    of a deep model repeat a few structures, and so do schedules of several copies."""
+
+    def __init__(self) -> None:
+        self._members = Members(Structures())
+        self._known: dict[Hashable, tuple[Emitted, ...]] = {}
+        self._in_place: dict[tuple[Kernel, tuple[tuple[int, int], ...]], Kernel] = {}
+
+    def of(self, instruction: Instruction, emit: Callable[[], tuple[Emitted, ...]]) -> tuple[Emitted, ...]:
+        """The kernels of an instruction; `emit` is called for a structure without any."""
+        key = self._members.of_kernel(instruction)
+        known = self._known.get(key)
+        if known is None:
+            known = emit()
+            if known:
+                self._known[key] = known
+        return known
+
+    def in_place(self, kernel: Kernel, plan: Plan, pairs: tuple[tuple[int, int], ...]) -> Kernel:
+        """The kernel of a plan, emitted for outputs in the memory of operands."""
+        key = kernel, pairs
+        known = self._in_place.get(key)
+        if known is None:
+            known = self._in_place[key] = emit_kernel(plan, pairs)
+        return known
+
+
 class KernelSet:
     """The distinct kernels of a module. Structurally equal instructions give equal texts, hence equal symbols, and
     share a kernel.
@@ -74,9 +112,10 @@ class KernelSet:
     reasons  why an instruction that was asked for has no kernel
     """
 
-    def __init__(self, module: Module, target: DeviceTarget) -> None:
+    def __init__(self, module: Module, target: DeviceTarget, emitted: EmittedKernels) -> None:
         self._module = module
         self._target = target
+        self._emitted = emitted
         self._by_symbol: dict[str, Kernel] = {}
         self._of: dict[Instruction, tuple[KernelOfLeaves, ...]] = {}
         self._plans: dict[Kernel, Plan] = {}
@@ -91,10 +130,13 @@ class KernelSet:
         interpreter must compute it (see `is_left_to_library`).
         """
         if instruction not in self._of:
-            self._of[instruction] = () if is_left_to_library(instruction) else self._planned(instruction)
+            emitted: tuple[Emitted, ...] = ()
+            if not is_left_to_library(instruction):
+                emitted = self._emitted.of(instruction, lambda: self._planned(instruction))
+            self._of[instruction] = tuple(map(self._part, emitted))
         return self._of[instruction]
 
-    def _planned(self, instruction: Instruction) -> tuple[KernelOfLeaves, ...]:
+    def _planned(self, instruction: Instruction) -> tuple[Emitted, ...]:
         region = region_of(self._module, instruction)
         positions: list[tuple[int, ...]] = []
         for root in region.roots:
@@ -102,7 +144,7 @@ class KernelSet:
             positions.append(tuple(range(first, first + len(list(root.shape.leaves())))))
         outcome = plan(region, self._target)
         if isinstance(outcome, Plan):
-            return (self._part(outcome, positions),)
+            return (_emitted(outcome, positions),)
         if instruction.opcode == "fusion" or len(region.roots) == 1:
             self.reasons[instruction] = outcome
             return ()
@@ -110,17 +152,17 @@ class KernelSet:
         if isinstance(separate, Reason):
             self.reasons[instruction] = separate
             return ()
-        return tuple(self._part(each, [leaves]) for each, leaves in zip(separate, positions, strict=True))
+        return tuple(_emitted(each, [leaves]) for each, leaves in zip(separate, positions, strict=True))
 
-    def _part(self, kernel_plan: Plan, positions: list[tuple[int, ...]]) -> KernelOfLeaves:
-        kernel = emit_kernel(kernel_plan)
+    def _part(self, emitted: Emitted) -> KernelOfLeaves:
+        kernel = emitted.kernel
         first = self._by_symbol.setdefault(kernel.symbol, kernel)
         if (kernel.inputs, kernel.outputs) == (first.inputs, first.outputs):
             kernel = first
         else:  # equal texts may read arrays of other shapes
             kernel = replace(kernel, source=first.source)
-        self._plans.setdefault(kernel, kernel_plan)
-        return KernelOfLeaves(kernel, tuple(leaf for leaves in positions for leaf in leaves))
+        self._plans.setdefault(kernel, emitted.plan)
+        return KernelOfLeaves(kernel, emitted.leaves)
 
     def sharing(self, kernel: Kernel) -> Sharing:
         """The outputs of a kernel, with operands, that `in_place` may be asked for."""
@@ -130,7 +172,7 @@ class KernelSet:
 
     def in_place(self, kernel: Kernel, pairs: Sequence[tuple[int, int]]) -> Kernel:
         """The kernel with outputs in the memory of operands: (output, operand), among its `sharing`."""
-        emitted = emit_kernel(self._plans[kernel], sorted(pairs))
+        emitted = self._emitted.in_place(kernel, self._plans[kernel], tuple(sorted(pairs)))
         shared = replace(
             self._by_symbol.setdefault(emitted.symbol, emitted), inputs=kernel.inputs, outputs=kernel.outputs
         )
@@ -141,6 +183,10 @@ class KernelSet:
         """The kernels that routines launch, each once, in the order of creation."""
         launched = {op.kernel.symbol for routine in routines for op in routine.ops if isinstance(op, LaunchOp)}
         return tuple(kernel for symbol, kernel in self._by_symbol.items() if symbol in launched)
+
+
+def _emitted(kernel_plan: Plan, positions: Sequence[tuple[int, ...]]) -> Emitted:
+    return Emitted(kernel_plan, emit_kernel(kernel_plan), tuple(leaf for leaves in positions for leaf in leaves))
 
 
 def without_dead_control(routines: Mapping[RoutineKey, Routine]) -> dict[RoutineKey, Routine]:
@@ -207,12 +253,15 @@ class Schedule:
         return dict(sorted(calls.items()))
 
 
-def build_schedule(module: Module, target: str | DeviceTarget | None = None) -> Schedule:
-    """The schedule of a module, fused or not, for a device: see `target_of`. Raises EvaluationError for malformed
-    control flow."""
+def build_schedule(
+    module: Module, target: str | DeviceTarget | None = None, emitted: EmittedKernels | None = None
+) -> Schedule:
+    """The schedule of a module, fused or not, for a device: see `target_of`. `emitted` are the kernels of copies of the
+    module for the same device, which are not emitted again; it grows. Raises EvaluationError for malformed control
+    flow."""
     device = target_of(module, target)
     module = expanded(module, device)
-    kernels = KernelSet(module, device)
+    kernels = KernelSet(module, device, EmittedKernels() if emitted is None else emitted)
     entry = module.entry
     todo = [RoutineKey(entry, _parameter_layouts(entry), _layouts(entry.root.shape.leaves()))]
     routines: dict[RoutineKey, Routine] = {}
