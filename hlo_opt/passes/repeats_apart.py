@@ -7,7 +7,7 @@ from one place or another keep a loop from being vector code.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,10 +16,11 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from hlo_opt.analysis.graph.inlining import is_plain_fusion
-from hlo_opt.ir import Called, Computation, Instruction, Module, edit
+from hlo_opt.analysis.properties import has_side_effect
+from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.index_map import variable
 from hlo_opt.ir.walk import executed_computations, needed_first
-from hlo_opt.ops.lowering import Index
+from hlo_opt.ops.lowering import Element
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.sets import fused, is_elementwise, looped
 from hlo_opt.passes.base import PassContext
@@ -28,7 +29,7 @@ from hlo_opt.passes.expansion import Expansion
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans import instructions as work_of
 from hlo_opt.plans.kinds import kind_of
-from hlo_opt.plans.reads import Element, Trace, address_of, traced, value_of
+from hlo_opt.plans.reads import Trace, address_of, traced, value_of
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
 OFTEN = 2.5
@@ -75,7 +76,7 @@ class RepeatsApart(Expansion):
 def _may_repeat(i: Instruction) -> bool:
     """Whether it is a kernel in which a value that is worked out is read in several ways that move elements."""
     body = fused(i) if is_plain_fusion(i) else None
-    if body is None or any(looped(o) is not None for o in body.instructions):
+    if body is None or any(looped(o) is not None or has_side_effect(o) for o in body.instructions):
         return False
     return any(
         v.parameter_number is None and v.literal is None and sum(not is_elementwise(u) for u in v.users) > 1
@@ -93,16 +94,17 @@ def _to_take_out(kernel: Plan) -> list[Instruction]:
         traces += [traced(walk, before) for walk in kind_of(segment.part).walks(region, segment, kernel.launch)]
     if not all(trace.is_whole for trace in traces):
         return []
-    computed = Counter[Instruction]()
+    computed: dict[Instruction, float] = defaultdict(float)
     for trace in traces:
-        for value, index, share in trace.values:
-            times = share * trace.times(index) * trace.walk.threads * trace.walk.times
-            computed[value] += times * _apart(trace, value, index)
+        lanes = trace.walk.threads * trace.walk.times
+        for value, times in _times(trace):
+            computed[value] += times * lanes
     length = sum(len(trace.values) for trace in traces)
+    often = {v: times for v, times in computed.items() if times >= OFTEN * _elements(v) > 0 and v not in region.roots}
     gains = dict[Instruction, float]()
-    for value, times in computed.items():
-        elements = value.shape.element_count if value.shape.is_array else 0
-        if elements and times >= OFTEN * elements and value not in region.roots and value.parameter_number is None:
+    for value, times in often.items():
+        elements = _elements(value)
+        if not any(_is_more(user, value) and often.get(user, 0.0) >= times for user in value.users):
             gain = (times - elements) * _work(value, length) - MEMORY * elements - LAUNCH
             if gain > 0:
                 gains[value] = gain
@@ -117,14 +119,27 @@ def _to_take_out(kernel: Plan) -> list[Instruction]:
     return beside
 
 
-def _apart(trace: Trace, value: Instruction, index: Index) -> float:
-    """The part of neighbouring lanes that need an element of their own of a value: what is alike for all of them, one
-    finds."""
-    if not value.shape.is_array:
-        return 1.0
+def _elements(value: Instruction) -> int:
+    return value.shape.element_count if value.shape.is_array else 0
+
+
+def _is_more(user: Instruction, value: Instruction) -> bool:
+    """Whether an element of a user takes one of the value and more, so that the user is the better one to take out."""
+    return is_elementwise(user) and _elements(user) == _elements(value)
+
+
+def _times(trace: Trace) -> Iterator[tuple[Instruction, float]]:
+    """How often a lane computes a value, at each of the indices at which it does. What is alike for neighbouring lanes,
+    one of them finds."""
     lanes = {THREAD: np.arange(LANES), ITEM: np.asarray(0), ROUND: np.asarray(0)}
     env = lanes | {name: value_of(place, lanes) for name, place in trace.walk.places.items()}
-    return len(np.unique(value_of(address_of(value.shape, index), env))) / LANES
+    known = dict[tuple[int, Shape], float]()
+    for value, index, share in trace.values:
+        key = id(index), value.shape
+        if value.shape.is_array and key not in known:
+            places = value_of(address_of(value.shape, index), env)
+            known[key] = len(set(places.flatten().tolist())) / LANES
+        yield value, share * trace.times(index) * known.get(key, 1.0)
 
 
 def _needs(value: Instruction, other: Instruction) -> bool:
@@ -136,9 +151,7 @@ def _work(value: Instruction, length: int) -> float:
     elements = value.shape.element_count
     place = variable(THREAD, elements)
     trace = traced(Walk(elements, [(value, physical_index(value.shape, place))]), set())
-    return sum(
-        share * trace.times(index) * _apart(trace, v, index) * _of(v, length) for v, index, share in trace.values
-    )
+    return sum(times * _of(v, length) for v, times in _times(trace))
 
 
 def _of(value: Instruction, length: int) -> float:
