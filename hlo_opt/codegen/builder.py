@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+import numpy as np
+
 from hlo_opt.codegen.index_text import fits_int
 from hlo_opt.codegen.indices import Indices
 from hlo_opt.codegen.scalars import bits_table, from_table, literal, loaded, register_type, stored, zero
@@ -13,7 +15,7 @@ from hlo_opt.codegen.tree import ConstantTable
 from hlo_opt.diag import BackendError
 from hlo_opt.ir import Computation, ElementType, Instruction, Shape
 from hlo_opt.ir.element_type import U64
-from hlo_opt.ir.index_map import Expression, Sum, Variable, is_even, split_constant
+from hlo_opt.ir.index_map import Expression, Sum, Variable, constant, is_even, split_constant
 from hlo_opt.ir.literal import SizedLiteral
 from hlo_opt.ir.size import unsigned_long
 from hlo_opt.ops.code import NOTHING, Cell, Code, Name, PackedElement, call, code
@@ -40,7 +42,9 @@ class Builder(Indices):
 
     def start(self, start: Instruction, at: Index, most: int) -> Expression:
         """See `KernelBuilder`. One variable serves its scope and scopes inside it. A u64 is clamped first, as it may
-        exceed the index type."""
+        exceed the index type. A constant is a number, so that conditions on it are decided before the kernel runs."""
+        if not at and start.literal is not None and start.literal.is_known:
+            return constant(min(max(int(np.asarray(start.literal.value)), 0), most))
         key = self._key(start, None, at), most
         for scope in reversed(self._scopes):
             if key in scope.starts:

@@ -77,7 +77,7 @@ class ChunkWriter(ThreadText):
         self.is_known = end is not None
         """Whether compilers see how many lanes there are, and so which have a condition."""
         self.by_rows = any(INSIDE in variables_of(value) for value in values.values())
-        self.full = values
+        self.full = dict(values)
         """Index variables as expressions of the block, the chunk, the lane and loop counters."""
         self.wide: set[str] = set(values) - {BLOCK.text}
         """Index variables that differ from lane to lane."""

@@ -14,7 +14,7 @@ from functools import partial
 
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.lanes_chunk_text import CHUNK, FROM, INSIDE, LANE, LEAST, ROW, ChunkWriter, UnknownError
-from hlo_opt.codegen.lanes_parts import parts_of_row, within
+from hlo_opt.codegen.lanes_parts import SHORTEST, Part, parts_of_row, within
 from hlo_opt.codegen.lanes_runs import FEWEST, differing_digits, in_runs, run_lines, used_in
 from hlo_opt.codegen.lanes_runs import MOST as RUN
 from hlo_opt.codegen.lanes_text import filled
@@ -109,7 +109,7 @@ def chunks_of(kernel: Kernel, segment: BlockRange, name: str, parameters: str) -
         lanes = together * elements.span
         whole = {_POSITION: Variable(0, lanes - 1, LANE)}
         cut = _Cut(lanes, 0, {name: substitute(value, whole) for name, value in elements.values.items()})
-    parts = [(0, cut.row)] if in_order or not cut.row else parts_of_row(elements.items, cut.values, INSIDE, cut.row)
+    parts = [] if in_order or not cut.row else parts_of_row(elements.items, cut.values, INSIDE, cut.row)
     try:
         if len(parts) > 1:
             text = _by_parts(kernel, elements, cut, parts, name, parameters)
@@ -125,21 +125,24 @@ def chunks_of(kernel: Kernel, segment: BlockRange, name: str, parameters: str) -
     return Chunks(text, name, cut.lanes, elements.span, elements.count, cut.row, max(1, together), run)
 
 
-def _by_parts(
-    kernel: Kernel, elements: _Elements, cut: _Cut, parts: Sequence[tuple[int, int]], name: str, parameters: str
-) -> str:
+def _by_parts(kernel: Kernel, elements: _Elements, cut: _Cut, parts: Sequence[Part], name: str, parameters: str) -> str:
     """The function of a chunk, and before it one for what each part of a row has of the chunk."""
     constants = {p.name.text for p in kernel.tree.parameters if p.constant}
     names = ", ".join(p.name.text for p in kernel.tree.parameters)
     texts, calls = [], []
-    for number, (low, high) in enumerate(parts):
-        values, lanes = within(cut.values, INSIDE, low, high), min(cut.lanes, high - low)
-        lines = ChunkWriter(values, lanes, constants).lines_of(elements.items)
-        texts.append(_function(f"{name}_{number}", parameters, cut, lines))
+    shared = next((number for number, part in enumerate(parts) if part.asks), None)
+    for number, part in enumerate(parts):
+        low, high = part.low, part.high
+        function = shared if part.asks else number
+        if function == number:
+            values = cut.values if part.asks else within(cut.values, INSIDE, low, high)
+            lanes = max(p.lanes for p in parts if p.asks) if part.asks else part.lanes
+            lines = ChunkWriter(values, min(cut.lanes, lanes), constants).lines_of(elements.items)
+            texts.append(_function(f"{name}_{number}", parameters, cut, lines))
         calls += [
             f"{{ const long long hlo_low = {FROM} > {low} ? {FROM} : {low}, hlo_high = {FROM} + hlo_live < {high} ? "
             f"{FROM} + hlo_live : {high};",
-            f"if (hlo_low < hlo_high) {name}_{number}(blockIdx, {ROW}, hlo_low, hlo_high - hlo_low, {names}); }}",
+            f"if (hlo_low < hlo_high) {name}_{function}(blockIdx, {ROW}, hlo_low, hlo_high - hlo_low, {names}); }}",
         ]
     return "".join(texts) + _function(name, parameters, cut, calls)
 
@@ -253,7 +256,7 @@ def _along_edges(kernel: Kernel, segment: BlockRange, elements: _Elements) -> _C
         return None
     total = elements.count or (segment.last - segment.first) * elements.span
     digits = differing_digits(used_in(elements.items), _by_rows(elements, segment, total))
-    for row in sorted({d.divisor for d in digits if elements.span < d.divisor and total % d.divisor == 0}):
+    for row in sorted({d.divisor for d in digits if d.divisor >= SHORTEST and total % d.divisor == 0}):
         cut = _Cut(min(row, _MOST), row, _by_rows(elements, segment, row))
         if len(parts_of_row(elements.items, cut.values, INSIDE, row)) > 1:
             return cut

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from hlo_opt.codegen.lanes_folds import stride
 from hlo_opt.codegen.tree import Block, Let, Statement, walk
@@ -18,18 +19,31 @@ MOST = 6
 """Parts of a row: each is another function."""
 MOST_STATEMENTS = 400
 """Statements of all parts."""
+LONG = 32
+"""Lanes of a part that has statements of its own where not all parts can."""
 
 
-def parts_of_row(
-    items: Sequence[Statement], values: Mapping[str, Expression], place: str, row: int
-) -> list[tuple[int, int]]:
-    """The first place and the one behind the last of each part; one part where conditions do not say where to cut, or
-    where no part would be long. `values` are what index variables stand for, `place` is the variable of the place in a
-    row of `row` lanes."""
+@dataclass(frozen=True)
+class Part:
+    """The lanes of a row from `low` to before `high`. Where `asks`, each asks for itself: such parts are short, and
+    share their statements."""
+
+    low: int
+    high: int
+    asks: bool = False
+
+    @property
+    def lanes(self) -> int:
+        return self.high - self.low
+
+
+def parts_of_row(items: Sequence[Statement], values: Mapping[str, Expression], place: str, row: int) -> list[Part]:
+    """The parts of a row; one part where conditions do not say where to cut, or where no part would be long. `values`
+    are what index variables stand for, `place` is the variable of the place in a row of `row` lanes."""
     known, cuts = dict(values), {0, row}
     everything = list(walk(items))
     if row < SHORTEST or 2 * len(everything) > MOST_STATEMENTS:
-        return [(0, row)]
+        return [Part(0, row)]
     for item in everything:
         if isinstance(item, Let) and item.is_index and item.expression is not None:
             known[item.name.text] = substitute(item.expression, known)
@@ -43,10 +57,21 @@ def parts_of_row(
                         (condition.high - expression.low) // step + 1,
                     }
     ends = sorted(cut for cut in cuts if 0 <= cut <= row)
-    parts = list(itertools.pairwise(ends))
-    longest = max(high - low for low, high in parts)
-    is_worth = 2 * longest >= row and len(parts) <= MOST and len(parts) * len(everything) <= MOST_STATEMENTS
-    return parts if is_worth else [(0, row)]
+    parts = [Part(low, high) for low, high in itertools.pairwise(ends)]
+    if 2 * max(part.lanes for part in parts) >= row and _are_few(len(parts), everything):
+        return parts
+    kinds = [(part, part.lanes < LONG) for part in parts]
+    parts = []
+    for asks, group in itertools.groupby(kinds, key=lambda kind: kind[1]):
+        beside = [part for part, _ in group]
+        parts += [Part(beside[0].low, beside[-1].high, asks=True)] if asks else beside
+    own = [part for part in parts if not part.asks]
+    is_worth = 4 * sum(part.lanes for part in own) >= 3 * row and _are_few(len(own) + 1, everything)
+    return parts if is_worth else [Part(0, row)]
+
+
+def _are_few(functions: int, statements: Sequence[Statement]) -> bool:
+    return functions <= MOST and functions * len(statements) <= MOST_STATEMENTS
 
 
 def within(values: Mapping[str, Expression], place: str, low: int, high: int) -> dict[str, Expression]:

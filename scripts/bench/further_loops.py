@@ -261,3 +261,28 @@ def complex_until_far(z: Array, c: Array) -> Any:
         return jnp.where(far, z, z * z + c), n + ~far
 
     return rounds(50, step, (z, jnp.zeros(z.shape, jnp.int32)))
+
+
+@loop("grid", s32(128, 128, high=3), couples=("slice", "concatenate", "pad"))
+def cyclic(cells: Array) -> Any:
+    """Each kind of cell eats the one before it."""
+
+    def step(cells: Array) -> Any:
+        eater = (cells + 1) % 3
+        near = [jnp.roll(cells, place, (0, 1)) == eater for place in ((0, 1), (0, -1), (1, 0), (-1, 0))]
+        return jnp.where(near[0] | near[1] | near[2] | near[3], eater, cells)
+
+    return rounds(30, step, cells)
+
+
+@loop("grid", f32(256, 256), f32(256, 256), f32(256, 256), couples=("dynamic-update-slice",))
+def fields(e: Array, h: Array, g: Array) -> Any:
+    """An electric and a magnetic field in a box, updated at the places inside of it."""
+
+    def step(e: Array, h: Array, g: Array) -> Any:
+        h = h.at[:, :-1].add(-0.5 * (e[:, 1:] - e[:, :-1]))
+        g = g.at[:-1].add(0.5 * (e[1:] - e[:-1]))
+        e = e.at[1:, 1:].add(0.5 * (g[1:, 1:] - g[:-1, 1:] - h[1:, 1:] + h[1:, :-1]))
+        return e, h, g
+
+    return rounds(40, step, (e, h, g))

@@ -244,6 +244,44 @@ def bits_packed(x: Array) -> Array:
     return (x.reshape(-1, 8).astype(jnp.uint8) << jnp.arange(8, dtype=jnp.uint8)).sum(-1, dtype=jnp.uint8)
 
 
+def bilateral_filter(x: Array) -> Any:
+    """Means of 5 x 5 neighbours that count less where they differ."""
+    wide = jnp.pad(x, 2, mode="edge")
+    total = weights = jnp.zeros_like(x)
+    for i in range(5):
+        for j in range(5):
+            there = wide[i : i + x.shape[0], j : j + x.shape[1]]
+            weight = jnp.exp(-((i - 2) ** 2 + (j - 2) ** 2) / 4 - (there - x) ** 2)
+            total, weights = total + weight * there, weights + weight
+    return total / weights
+
+
+def similarity(x: Array, y: Array) -> Any:
+    """Of the structure of two images, in windows of 7 x 7."""
+
+    def mean(a: Array) -> Any:
+        down = sum(a[k : a.shape[0] - 6 + k] for k in range(7)) / 7
+        return sum(down[:, k : a.shape[1] - 6 + k] for k in range(7)) / 7
+
+    a, b = mean(x), mean(y)
+    own, other, both = mean(x * x) - a * a, mean(y * y) - b * b, mean(x * y) - a * b
+    return ((2 * a * b + 1e-4) * (2 * both + 9e-4) / ((a * a + b * b + 1e-4) * (own + other + 9e-4))).mean()
+
+
+def residual_block(x: Array, first: Array, second: Array, scale: Array, shift: Array) -> Any:
+    """Channels first."""
+    order = ("NCHW", "OIHW", "NCHW")
+    y = lax.conv_general_dilated(x, first, (1, 1), "SAME", dimension_numbers=order)
+    y = jax.nn.relu(y * scale[:, None, None] + shift[:, None, None])
+    return jax.nn.relu(lax.conv_general_dilated(y, second, (1, 1), "SAME", dimension_numbers=order) + x)
+
+
+def blurred(x: Array) -> Any:
+    """Sums of 3 x 3 neighbours of a function."""
+    y = jnp.tanh(x)
+    return sum(y[i : i + 480, j : j + 640] for i in range(3) for j in range(3))
+
+
 FURTHER = [
     Case("add_tiny", lambda x, y: x + y, (f32(3, 5), f32(5))),
     Case("softmax_tiny", lambda x: jax.nn.softmax(x, -1), (f32(4, 10),)),
@@ -338,6 +376,14 @@ FURTHER = [
     Case("large_sum", jnp.sum, (f32(1 << 24),)),
     Case("large_sort", jnp.sort, (s32(1 << 20, high=1 << 30),)),
     Case("large_product", lambda a, b: a @ b, (f32(1024, 1024), f32(1024, 1024))),
+    Case("bilateral_filter", bilateral_filter, (f32(128, 160),)),
+    Case("similarity", similarity, (f32(256, 256), f32(256, 256))),
+    Case(
+        "residual_block",
+        residual_block,
+        (f32(2, 32, 32, 32), f32(32, 32, 3, 3), f32(32, 32, 3, 3), f32(32), f32(32)),
+    ),
+    Case("blurred", blurred, (f32(482, 642),)),
 ]
 """Sorted by kind: tiny, rows and columns, products, movement, ordering, types, loops, random numbers, transforms and
-what NumPy or gathers were slow at, runs, sums by index, gradients of pools, further shapes, large."""
+what NumPy or gathers were slow at, runs, sums by index, gradients of pools, further shapes, large, images."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hlo_opt.codegen.lanes_parts import SHORTEST, parts_of_row, within
+from hlo_opt.codegen.lanes_parts import SHORTEST, Part, parts_of_row, within
 from hlo_opt.codegen.tree import Block, Statement
 from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, modulo, multiply
 from hlo_opt.ops.code import Code
@@ -30,17 +30,23 @@ def asked(expression: Expression, low: int, high: int) -> Statement:
         "the row": ([asked(ROW, 0, 2)], [(0, LANES)]),
         "a digit": ([asked(modulo(INSIDE, 3), 0, 0)], [(0, LANES)]),
         "row and place": ([asked(add(multiply(ROW, 2), INSIDE), 0, 7)], [(0, LANES)]),
-        "no long part": ([asked(INSIDE, 0, 32), asked(INSIDE, 0, 65)], [(0, LANES)]),
-        "many parts": ([asked(INSIDE, 0, k) for k in range(9)], [(0, LANES)]),
+        "thirds": ([asked(INSIDE, 0, 32), asked(INSIDE, 0, 65)], [(0, 33), (33, 66), (66, LANES)]),
+        "no long part": ([asked(INSIDE, 0, k) for k in (20, 40, 60, 80)], [(0, LANES)]),
     }.values(),
 )
 def test_conditions_say_where_parts_end(conditions: list[Statement], parts: list[tuple[int, int]]) -> None:
+    assert parts_of_row(conditions, {}, "inside", LANES) == [Part(*part) for part in parts]
+
+
+def test_short_parts_share_their_statements_where_there_are_many() -> None:
+    conditions = [asked(INSIDE, k, LANES - 1 - k) for k in range(5)]
+    parts = [Part(0, 4, asks=True), Part(4, 96), Part(96, LANES, asks=True)]
     assert parts_of_row(conditions, {}, "inside", LANES) == parts
 
 
 def test_short_rows_stay_whole() -> None:
     short = Variable(0, SHORTEST - 2, "inside")
-    assert parts_of_row([asked(short, 0, 2)], {}, "inside", SHORTEST - 1) == [(0, SHORTEST - 1)]
+    assert parts_of_row([asked(short, 0, 2)], {}, "inside", SHORTEST - 1) == [Part(0, SHORTEST - 1)]
 
 
 def test_conditions_are_decided_within_a_part() -> None:
@@ -85,3 +91,43 @@ def test_rows_of_several_blocks_that_are_turned(monkeypatch: pytest.MonkeyPatch)
     found, text = run_on_host(body, x, monkeypatch=monkeypatch)
     assert "hlo_low" in text
     np.testing.assert_array_equal(found, (np.roll(x, 1, 1) - np.roll(x, -1, 1)) * np.roll(x, -1, 0))
+
+
+@pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
+@pytest.mark.parametrize("columns", [64, 128, 256])
+def test_sums_of_neighbours_with_zeros_beyond_the_ends(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row is a part of a block, a block, or two, and its ends are several elements wide."""
+    lines, total = [], "x"
+    for k in (-3, -2, -1, 1, 2, 3):
+        name = f"{'l' if k < 0 else 'r'}{abs(k)}"
+        lines.append(f"""
+  {name} = s32[6,{columns}] pad(x, z), padding={k}_{-k}x{k}_{-k}
+  {"ROOT " * (k == 3)}t{name} = s32[6,{columns}] add({total}, {name})""")
+        total = f"t{name}"
+    body = f"ENTRY e {{\n  x = s32[6,{columns}] parameter(0)\n  z = s32[] constant(0){''.join(lines)}\n}}\n"
+    x = np.random.default_rng(0).integers(-99, 99, (6, columns)).astype(np.int32)
+    found, text = run_on_host(body, x, monkeypatch=monkeypatch)
+    assert "hlo_low" in text
+    wide = np.pad(x, 3)
+    np.testing.assert_array_equal(found, sum(wide[k : k + 6, k : k + columns] for k in range(7)))
+
+
+@pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
+def test_the_inside_of_an_array_is_written_at_places_that_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The starts are numbers, one of them beyond the end, so rows are cut at the frame."""
+    body = """ENTRY e {
+  x = f32[40,128] parameter(0)
+  u = f32[38,126] slice(x), slice={[0:38], [2:128]}
+  t = f32[38,126] multiply(u, u)
+  one = s32[] constant(1)
+  far = s32[] constant(9)
+  d = f32[40,128] dynamic-update-slice(x, t, far, one)
+  ROOT r = f32[40,128] subtract(d, x)
+}
+"""
+    x = np.random.default_rng(0).uniform(-1, 1, (40, 128)).astype(np.float32)
+    found, text = run_on_host(body, x, monkeypatch=monkeypatch)
+    assert "hlo_low" in text
+    want = x.copy()
+    want[2:, 1:127] = x[:38, 2:] ** 2
+    np.testing.assert_array_equal(found, want - x)

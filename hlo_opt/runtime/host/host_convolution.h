@@ -204,19 +204,20 @@ static int convolve_tiles(void** argument, Word begin, Word end) {
         multiply_windows<1>(left, c->panels + j * count, count, tile);
       else
         multiply_windows<2>(left, c->panels + j * count, count, tile);
-      for (Word r = 0; r < rows; ++r) {
-        const float* const sums = tile + r * tile_columns;
-        if (columns == tile_columns && c->result_column == 1) {
+      if (columns == tile_columns && c->result_column == 1) {
+        for (Word r = 0; r < rows; ++r) {
+          const Lanes* const sums = (const Lanes*)(tile + r * tile_columns);
           Lanes* const to = (Lanes*)(at[r].result + j);
-          to[0] = c->first_term ? to[0] + *(const Lanes*)sums : *(const Lanes*)sums;
-          to[1] = c->first_term ? to[1] + *(const Lanes*)(sums + lanes) : *(const Lanes*)(sums + lanes);
-        } else {
-          for (Word k = 0; k < columns; ++k) {
-            float* const to = at[r].result + (j + k) * c->result_column;
-            *to = c->first_term ? *to + sums[k] : sums[k];
-          }
+          to[0] = c->first_term ? to[0] + sums[0] : sums[0];
+          to[1] = c->first_term ? to[1] + sums[1] : sums[1];
         }
+        continue;
       }
+      for (Word k = 0; k < columns; ++k)  // rows lie beside each other where columns do not
+        for (Word r = 0; r < rows; ++r) {
+          float* const to = at[r].result + (j + k) * c->result_column;
+          *to = c->first_term ? *to + tile[r * tile_columns + k] : tile[r * tile_columns + k];
+        }
     }
   }
   return 0;
@@ -340,6 +341,64 @@ static void count_rows(Convolution* c) {
   }
 }
 
+// Images whose features come first, moved so that these come last. A window then has runs of neighbours; elements a
+// whole image apart mostly share one set of the first cache.
+struct LastFeatures {
+  const Convolution* c;
+  float* to;
+};
+
+static const Word places_aside = 16, often_read = 4;
+
+// whether features lie apart, other elements beside each other, and windows read each often enough
+static bool has_first_features(const Convolution* c) {
+  if (!c->table || !c->count || c->image_feature == 1 || c->features < lanes) return false;
+  Word read = 1, size = 1;
+  for (Word d = 0; d < c->count; ++d) {
+    read *= c->spatial[d].places * c->spatial[d].window;
+    size *= c->spatial[d].size;
+  }
+  return c->spatial[c->count - 1].image == 1 && read >= often_read * size;
+}
+
+// lines of images from `begin` up to `end`; the face of a kernel's launcher
+static int put_features_last(void** argument, Word begin, Word end) {
+  const LastFeatures* const turn = (const LastFeatures*)argument;
+  const Convolution* const c = turn->c;
+  const Word across = c->count - 1, count = c->spatial[across].size;
+  for (Word b = begin; b < end; ++b) {
+    const float* from = c->image;
+    float* to = turn->to + b * count * c->features;
+    Word rest = b;
+    for (Word d = across; d-- > 0; rest /= c->spatial[d].size)
+      from += rest % c->spatial[d].size * c->spatial[d].image;
+    from += rest * c->image_batch;
+    for (Word first = 0; first < count; first += places_aside, to += places_aside * c->features) {
+      const Word here = count - first < places_aside ? count - first : places_aside;
+      for (Word f = 0; f < c->features; ++f)
+        for (Word k = 0; k < here; ++k) to[k * c->features + f] = from[f * c->image_feature + first + k];
+    }
+  }
+  return 0;
+}
+
+// images with features last in new memory, null without any; the convolution then reads these
+static float* with_last_features(Convolution* c, int processors) {
+  Word lines = c->batch, apart = c->features;
+  for (Word d = 0; d + 1 < c->count; ++d) lines *= c->spatial[d].size;
+  const Word elements = lines * c->spatial[c->count - 1].size * c->features;
+  float* const to = (float*)malloc((size_t)elements * sizeof(float));
+  if (!to) return 0;
+  LastFeatures turn = {c, to};
+  launch(put_features_last, (void**)&turn, lines, elements > 1 << 16 ? processors : 1);
+  c->image = to;
+  c->image_feature = 1;
+  for (Word d = c->count; d-- > 0; apart *= c->spatial[d].size) c->spatial[d].image = apart;
+  c->image_batch = apart;
+  find_terms(c);
+  return to;
+}
+
 // without groups; false without memory
 static bool convolve(Convolution* c, int processors) {
   count_rows(c);
@@ -355,6 +414,7 @@ static bool convolve(Convolution* c, int processors) {
   for (Word d = 0; d < c->count; ++d) gaps |= c->spatial[d].spread != 1;
   c->table = gaps ? 0 : (Term*)malloc((size_t)c->terms * sizeof(Term));
   if (c->table) find_terms(c);
+  float* const turned = !lies_beside(c) && has_first_features(c) ? with_last_features(c, processors) : 0;
   const Word tiles = (c->rows + tile_rows - 1) / tile_rows, work = c->rows * c->columns;
   for (c->first_term = 0; c->first_term < c->terms; c->first_term += depth) {
     c->last_term = c->first_term + depth < c->terms ? c->first_term + depth : c->terms;
@@ -368,6 +428,7 @@ static bool convolve(Convolution* c, int processors) {
     else
       launch(convolve_tiles, (void**)c, tiles, wanted);
   }
+  free(turned);
   free(c->table);
   free(c->panels);
   return true;
