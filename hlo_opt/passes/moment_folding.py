@@ -148,15 +148,15 @@ class _Moments:
     def _wide(self, writer: BroadcastingWriter, near: Instruction, kept: tuple[int, ...], size: int) -> _Found:
         """Sums in f64 of distances from the first element of each column, of their squares and of their products."""
         leaf, many = self.total.shape.with_type(F64), self.x.shape.with_type(F64)
-        near = writer.emit("convert", leaf, near)
-        away = writer.emit("convert", many, self.x)
-        away = writer.emit("subtract", many, away, writer.emit("broadcast", many, near, dimensions=kept))
+        start = writer.emit("broadcast", many, writer.emit("convert", leaf, near), dimensions=kept)
+        away = writer.emit("subtract", many, writer.emit("convert", many, self.x), start)
         values = [away, *([writer.emit("multiply", many, away, away)] if self.squares else [])]
         for h in self.beside:
             h = writer.emit("convert", many, h)
             values += [h, writer.emit("multiply", many, h, away)]
         moved, *sums = _folded(writer, values, writer.scalar(F64, 0), self.total, _adder)
-        share = writer.emit("divide", leaf, moved, writer.spread(writer.scalar(F64, size), leaf.dimensions))
+        parts = writer.emit("broadcast", leaf, writer.scalar(F64, 1 / size), dimensions=())
+        share = writer.emit("multiply", leaf, moved, parts)
 
         def less(of: Instruction, total: Instruction) -> Instruction:
             """A sum of products of distances from the first element, as one of deviations from the mean."""
@@ -168,7 +168,7 @@ class _Moments:
             (writer.emit("convert", self.total.shape, total), less(product, total))
             for total, product in zip(sums[::2], sums[1::2], strict=True)
         ]
-        mean = writer.emit("convert", self.total.shape, writer.emit("add", leaf, near, share))
+        mean = writer.emit("add", self.total.shape, near, writer.emit("convert", self.total.shape, share))
         return _Found(mean, squares, beside)
 
     def _joined(self, writer: BroadcastingWriter, near: Instruction, kept: tuple[int, ...], size: int) -> _Found:
