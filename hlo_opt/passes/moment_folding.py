@@ -3,10 +3,17 @@ of deviations by something else are folded in one reading.
 
 A batch norm sums its input, then the squares of what deviates from the mean; its gradient has three such levels.
 Columns are too many for registers, and some rows too long (a channel of all images, or everything), so that each level
-is another reading. Here a fold carries count, mean and sums of deviations from it, and two parts of a column are
-brought together by formulas that hold whatever their means are: nothing cancels, as it would in the mean of squares
-less the square of the mean. Source: T. Chan, G. Golub and R. LeVeque, "Updating Formulae and a Pairwise Algorithm for
-Computing Sample Variances", 1979.
+is another reading. In one reading, sums of squares less the square of the sum would cancel: of a column far from 0, all
+digits. Two folds lose none:
+
+wide    sums, in f64, of what lies between each element and the first one of its column. The square of the distance d
+        from the first element to the mean is itself one of the squared deviations, whose sum S is so at least d*d; the
+        sum of the squares of n distances, S + n*d*d, is at most (n + 1) * S. What cancels are log2(n) of the 29 bits
+        that f64 has more than f32. It takes one or two operations more than the sums apart.
+moments count, mean and sums of deviations from it, where two parts of a column are brought together by formulas that
+        hold whatever their means are. It takes three times the operations: for devices of slow f64, and for f64 itself.
+        Source: T. Chan, G. Golub and R. LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
+        Variances", 1979.
 
 What is the same for all elements of a column is taken out of its sums first. An infinite factor beside deviations gives
 NaN where the sum by itself might be infinite.
@@ -23,9 +30,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.targets.rates import products_per_cycle
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Layout, Shape, edit
 from hlo_opt.ir.attribute import SliceDimension
-from hlo_opt.ir.element_type import PRED
+from hlo_opt.ir.element_type import F64, PRED
 from hlo_opt.ops.sets import keeps_values
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import BroadcastingWriter
@@ -40,6 +48,9 @@ thread."""
 HELD = 0.5
 """The share of the cache up to which it holds an array until it is read again: each half of it keeps what its own
 multiprocessors read."""
+_F64_PAYS = 0.25
+"""The least share of the rate of f32 at which f64 is calculated for the sums to wait for memory, not for arithmetic."""
+Parts = tuple[list[Instruction], list[Instruction]]
 _MOVES = frozenset({"broadcast", "reshape", "bitcast", "copy"})
 
 
@@ -59,7 +70,7 @@ class MomentFolding(RewritingPass):
                 groups.setdefault((i.operands[0].shape, i.ints("dimensions")), []).append(i)
         for sums in groups.values():
             for moments in _Group(computation, sums).moments():
-                yield moments.rewrite
+                yield functools.partial(moments.rewrite, context.options.target)
 
 
 def _is_long_sum(reduce: Instruction, target: DeviceTarget) -> bool:
@@ -81,6 +92,12 @@ def _columns_first(reduce: Instruction) -> tuple[int, ...] | None:
     return run if run is not None and minor not in run else None
 
 
+def _has_f64(target: DeviceTarget) -> bool:
+    """Whether a device calculates in f64 as fast as it reads."""
+    f32, f64 = (products_per_cycle(target, name, tensor_cores=False) for name in ("f32", "f64"))
+    return f64 >= _F64_PAYS * f32
+
+
 @dataclass
 class _Moments:
     """The sums that one fold gives: of `x`, its means, and sums of deviations by themselves (squared), by other arrays,
@@ -100,36 +117,80 @@ class _Moments:
         for pairs in (self.squares, self.alone, *self.beside.values(), *self.sums.values()):
             yield from (s for s, _ in pairs)
 
-    def rewrite(self) -> None:
+    def rewrite(self, target: DeviceTarget) -> None:
         """Write the fold, and what it gives in the place of the sums."""
         first = self.total
         writer, kind = BroadcastingWriter(first.computation), self.x.shape.type
-        zero, one = writer.scalar(kind, 0), writer.scalar(kind, 1)
-        zeros, ones = (writer.emit("broadcast", self.x.shape, s, dimensions=()) for s in (zero, one))
         leaf, kept = first.shape, tuple(d for d in range(self.x.shape.rank) if d not in first.ints("dimensions"))
-        near = _first_of(writer, self.x, leaf, kept)
-        moved = writer.emit("broadcast", self.x.shape, near, dimensions=kept)
-        moved = writer.emit("subtract", self.x.shape, self.x, moved)
-        values = [ones, moved, zeros, *(v for h in self.beside for v in (h, zeros))]
-        element = _folded(writer, values, zero, first)
-        mean = writer.emit("add", leaf, near, element[1])
-        new: list[tuple[Instruction, Instruction]] = [(m, writer.reshape(mean, m.shape)) for m in self.means]
         size = math.prod(self.x.shape.dimensions[d] for d in first.ints("dimensions"))
+        near = _first_of(writer, self.x, leaf, kept)
+        fold = self._wide if kind.bits < F64.bits and _has_f64(target) else self._joined
+        found = fold(writer, near, kept, size)
+        mean = found.mean
+        new: list[tuple[Instruction, Instruction]] = [(m, writer.reshape(mean, m.shape)) for m in self.means]
         whole = writer.emit("broadcast", leaf, writer.scalar(kind, size), dimensions=())
         new.append((first, writer.emit("multiply", leaf, mean, whole)))
         nothing = writer.emit("subtract", leaf, mean, mean)  # no number where the mean is infinite or none
-        squares = writer.emit("add", leaf, element[2], nothing)
-        new += [(s, t.times(writer, squares)) for s, t in self.squares]
+        if found.squares is not None:
+            squares = writer.emit("add", leaf, found.squares, nothing)
+            new += [(s, t.times(writer, squares)) for s, t in self.squares]
         new += [(s, t.times(writer, nothing)) for s, t in self.alone]
-        for number, (h, sums) in enumerate(self.beside.items()):
-            deviations = writer.emit("add", leaf, element[4 + 2 * number], nothing)
+        for (h, sums), (total, product) in zip(self.beside.items(), found.beside, strict=True):
+            deviations = writer.emit("add", leaf, product, nothing)
             new += [(s, t.times(writer, deviations)) for s, t in sums]
-            new += [(s, t.times(writer, element[3 + 2 * number])) for s, t in self.sums.get(h, ())]
+            new += [(s, t.times(writer, total)) for s, t in self.sums.get(h, ())]
         for old, value in new:
             edit.replace_all_uses(old, value)
         for old, _ in new:
             if not old.users and not old.is_root:
                 edit.remove(old)
+
+    def _wide(self, writer: BroadcastingWriter, near: Instruction, kept: tuple[int, ...], size: int) -> _Found:
+        """Sums in f64 of distances from the first element of each column, of their squares and of their products."""
+        leaf, many = self.total.shape.with_type(F64), self.x.shape.with_type(F64)
+        start = writer.emit("broadcast", many, writer.emit("convert", leaf, near), dimensions=kept)
+        away = writer.emit("subtract", many, writer.emit("convert", many, self.x), start)
+        values = [away, *([writer.emit("multiply", many, away, away)] if self.squares else [])]
+        for h in self.beside:
+            h = writer.emit("convert", many, h)
+            values += [h, writer.emit("multiply", many, h, away)]
+        moved, *sums = _folded(writer, values, writer.scalar(F64, 0), self.total, _adder)
+        parts = writer.emit("broadcast", leaf, writer.scalar(F64, 1 / size), dimensions=())
+        share = writer.emit("multiply", leaf, moved, parts)
+
+        def less(of: Instruction, total: Instruction) -> Instruction:
+            """A sum of products of distances from the first element, as one of deviations from the mean."""
+            deviations = writer.emit("subtract", leaf, of, writer.emit("multiply", leaf, total, share))
+            return writer.emit("convert", self.total.shape, deviations)
+
+        squares = less(sums.pop(0), moved) if self.squares else None
+        beside = [
+            (writer.emit("convert", self.total.shape, total), less(product, total))
+            for total, product in zip(sums[::2], sums[1::2], strict=True)
+        ]
+        mean = writer.emit("add", self.total.shape, near, writer.emit("convert", self.total.shape, share))
+        return _Found(mean, squares, beside)
+
+    def _joined(self, writer: BroadcastingWriter, near: Instruction, kept: tuple[int, ...], size: int) -> _Found:
+        """Count, mean and sums of deviations of parts of each column, joined."""
+        kind, leaf = self.x.shape.type, self.total.shape
+        zero, one = writer.scalar(kind, 0), writer.scalar(kind, 1)
+        zeros, ones = (writer.emit("broadcast", self.x.shape, s, dimensions=()) for s in (zero, one))
+        moved = writer.emit("broadcast", self.x.shape, near, dimensions=kept)
+        moved = writer.emit("subtract", self.x.shape, self.x, moved)
+        values = [ones, moved, zeros, *(v for h in self.beside for v in (h, zeros))]
+        _, mean, squares, *beside = _folded(writer, values, zero, self.total, _joiner)
+        return _Found(writer.emit("add", leaf, near, mean), squares, list(zip(beside[::2], beside[1::2], strict=True)))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a fold gives: means, sums of squared deviations, and for each array beside these its sums, and its sums by
+    deviations. Of the shape of the sums."""
+
+    mean: Instruction
+    squares: Instruction | None
+    beside: Sequence[tuple[Instruction, ...]]
 
 
 class _Group:
@@ -256,17 +317,23 @@ def _first_of(writer: BroadcastingWriter, x: Instruction, leaf: Shape, kept: tup
 
 
 def _folded(
-    writer: BroadcastingWriter, values: Sequence[Instruction], zero: Instruction, total: Instruction
+    writer: BroadcastingWriter,
+    values: Sequence[Instruction],
+    zero: Instruction,
+    total: Instruction,
+    reducer: Callable[[Computation, Shape, int], Computation],
 ) -> list[Instruction]:
-    """The folds of arrays of moments over the dimensions of a sum: in two parts where these lie apart."""
+    """The folds of arrays over the dimensions of a sum: in two parts where these lie apart. `reducer` writes what joins
+    so many values."""
     folded, kept = total.ints("dimensions"), tuple(range(values[0].shape.rank))
-    to_apply = Called(_reducer(total.computation, zero.shape, (len(values) - 3) // 2))
+    to_apply = Called(reducer(total.computation, zero.shape, len(values)))
     first = _columns_first(total) or folded
     for part in (first, tuple(d for d in folded if d not in first)):
         if part:
             dimensions = tuple(kept.index(d) for d in part)
             kept = tuple(d for d in kept if d not in part)
             leaf = _without(values[0].shape, dimensions) if len(kept) > total.shape.rank else total.shape
+            leaf = leaf.with_type(zero.shape.type)
             attributes: dict[str, Attribute | Called] = {"dimensions": Attribute.of(dimensions), "to_apply": to_apply}
             operands, shape = (*values, *[zero] * len(values)), Shape.tuple_of(*[leaf] * len(values))
             fold = edit.create(total.computation, "moments", "reduce", shape, operands, attributes)
@@ -281,15 +348,27 @@ def _without(shape: Shape, dimensions: Sequence[int]) -> Shape:
     return replace(shape, dimensions=tuple(shape.dimensions[d] for d in kept), layout=Layout(order))
 
 
-def _reducer(beside: Computation, scalar: Shape, count: int) -> Computation:
-    """A reducer that joins the moments of two parts of a column: count, mean, sum of squared deviations, and for each
-    array beside it the sum and the sum by deviations."""
+def _reducer(beside: Computation, name: str, scalar: Shape, size: int) -> tuple[BroadcastingWriter, Parts]:
+    """A reducer without a root, and its parameters: the values of one part of a column, and of the other."""
     module = beside.module
     assert module is not None
-    reducer = edit.new_computation(module, "moments")
-    writer, size = BroadcastingWriter(reducer), 3 + 2 * count
+    reducer = edit.new_computation(module, name)
     parameters = [edit.create(reducer, f"p{k}", "parameter", scalar, parameter_number=k) for k in range(2 * size)]
-    one, other = parameters[:size], parameters[size:]
+    return BroadcastingWriter(reducer), (parameters[:size], parameters[size:])
+
+
+def _adder(beside: Computation, scalar: Shape, size: int) -> Computation:
+    """A reducer that adds each value."""
+    writer, (one, other) = _reducer(beside, "sums", scalar, size)
+    sums = [writer.emit("add", scalar, a, b) for a, b in zip(one, other, strict=True)]
+    edit.create_tuple(writer.computation, sums, root=True)
+    return writer.computation
+
+
+def _joiner(beside: Computation, scalar: Shape, size: int) -> Computation:
+    """A reducer that joins the moments of two parts of a column: count, mean, sum of squared deviations, and for each
+    array beside it the sum and the sum by deviations."""
+    writer, (one, other) = _reducer(beside, "moments", scalar, size)
     emit = functools.partial(_operation, writer, scalar)
     zero = writer.scalar(scalar.type, 0)
     whole = emit("add", one[0], other[0])
@@ -301,13 +380,12 @@ def _reducer(beside: Computation, scalar: Shape, count: int) -> Computation:
     results = [whole, mean]
     spread = emit("multiply", emit("multiply", apart, one[0]), shift)
     results.append(emit("add", emit("add", one[2], other[2]), spread))
-    for number in range(count):
-        a, b = 3 + 2 * number, 4 + 2 * number
+    for a, b in zip(range(3, size, 2), range(4, size, 2), strict=True):
         results.append(emit("add", one[a], other[a]))
         moved = emit("subtract", emit("multiply", apart, other[a]), emit("multiply", shift, results[-1]))
         results.append(emit("add", emit("add", one[b], other[b]), moved))
-    edit.create_tuple(reducer, results, root=True)
-    return reducer
+    edit.create_tuple(writer.computation, results, root=True)
+    return writer.computation
 
 
 def _operation(
