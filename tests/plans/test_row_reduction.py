@@ -35,6 +35,14 @@ from tests.small_modules import H100, module_of, planned
         ("f32", 16, 4, 4),
         ("f64", 4, 2, 2),
         ("s8", 16, 8, 2),
+        ("f32", 3, 1, 2),
+        ("f32", 10, 2, 2),
+        ("f32", 33, 1, 8),
+        ("f32", 50, 2, 4),
+        ("f32", 100, 4, 8),
+        ("bf16", 48, 8, 4),
+        ("bf16", 63, 1, 8),
+        ("bf16", 255, 1, 32),
     ],
 )
 def test_vectors(kind: str, columns: int, vector: int, threads: int) -> None:
