@@ -116,7 +116,7 @@ def _folds(region: Region, roots: Sequence[int], target: DeviceTarget, room: int
         part: Part | None
         if folded.space.minor > 1:
             part = column_reduction.of(region, folded, target, room)
-        elif row_reduction.is_for_one_lane(region, folded, target):
+        elif row_reduction.is_for_one_thread(region, folded, target):
             part = None
         else:
             part = row_reduction.of(region, folded, target)

@@ -51,7 +51,7 @@ line a cycle, where memory gives it some 15 bytes."""
 LANES = 16
 """Lanes for a short row on a host: a vector of floats."""
 ALONE = 8
-"""Elements of a row that one lane folds alone on a host."""
+"""Elements of a row that one thread folds alone."""
 ROW_PART = 16 * 1024
 """The least number of elements of a long row that one block folds, before several blocks share the row."""
 
@@ -314,19 +314,22 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
     return part
 
 
-def is_for_one_lane(region: Region, folded: Folded, target: DeviceTarget) -> bool:
-    """Whether a lane of a host's vector folds a row alone, as a loop does: the row is short, and nothing else is done
-    with its elements; or it is short and no power of two. Lanes that share a row meet at its end, which takes as long as a few more elements each. Greatest
-    and least floats, of which each step takes six operations, are no vectors in GCC 12 where rows are that short."""
+def is_for_one_thread(region: Region, folded: Folded, target: DeviceTarget) -> bool:
+    """Whether a thread folds a row alone, as a loop does: the row is short and no power of two, and nothing else is
+    done with its elements. On a host, lanes share only rows of a power of two, and also such a row is for one lane of a
+    vector if it is short: lanes that share a row meet at its end, which takes as long as a few more elements each.
+    Greatest and least floats, of which each step takes six operations, are no vectors in GCC 12 where rows are that
+    short."""
     columns = folded.space.reduced
-    if not target.in_lanes or columns >= WARP:
-        return False
-    if columns & (columns - 1):
-        return True
-    if columns > ALONE or not ends_in_one_pass(region, folded):
+    is_odd = columns & (columns - 1) != 0
+    if columns >= WARP or (is_odd and target.in_lanes):
+        return columns < WARP
+    if columns > ALONE or not (is_odd or target.in_lanes) or not ends_in_one_pass(region, folded):
         return False
     if any(next(region.roots[n].shape.leaves()).element_count != folded.space.kept for n in folded.roots):
         return False
+    if not target.in_lanes:
+        return True
     elements = above([o for r in folded.levels[0] for o in r.operands])
     if any(spec_of(i).is_expensive(i) for i in elements if i.operands):
         return False  # GCC 12 makes no vectors of functions in a loop of each lane

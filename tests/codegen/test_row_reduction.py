@@ -277,15 +277,15 @@ def test_variadic(tool: Any, columns: int) -> None:
 
 
 def test_short_rows_share_a_warp(tool: Any) -> None:
-    """Rows of 3 to 127 elements, and how many neighbouring ones a thread folds; rows of one access are loops."""
+    """Rows of 4 to 127 elements, and how many neighbouring ones a thread folds; some of fewer than eight are loops."""
     cases = {(100, 4): (2, 2), (77, 8): (4, 2), (1, 16): (4, 4), (33, 64): (4, 16)}
-    cases |= {(50, 12): (4, 2), (40, 31): (1, 4), (33, 3): (1, 2), (1, 20): (4, 2), (3, 127): (1, 16), (7, 100): (4, 8)}
+    cases |= {(50, 12): (4, 2), (40, 31): (1, 4), (33, 9): (1, 2), (1, 20): (4, 2), (3, 127): (1, 16), (7, 100): (4, 8)}
     for (rows, columns), (vector, threads) in cases.items():
         plan = tool.plan(row_sum(rows, columns))
         (segment,) = plan.segments
         assert (segment.kind, segment.vector, segment.part.threads) == ("row-reduction", vector, threads)
         assert segment.part.rows_per_block(plan.launch.block) * threads % 32 == 0
-    others = [(100, 2), (9, 1)]
+    others = [(100, 2), (9, 1), (50, 3), (5, 7)]
     assert {tool.plan(row_sum(*sizes)).kind for sizes in others} == {"loop"}
     texts = [row_sum(*sizes, init="5") for sizes in (*cases, *others)]
     texts += [row_sum(70, n, t) for n in (16, 21) for t in ("s8", "f64", "s64", "u16", "s32")]
@@ -293,7 +293,7 @@ def test_short_rows_share_a_warp(tool: Any) -> None:
     tool.all_agree(texts)
 
 
-@pytest.mark.parametrize(("columns", "threads"), [(16, 4), (10, 2), (21, 4), (33, 8), (50, 4)])
+@pytest.mark.parametrize(("columns", "threads"), [(16, 4), (3, 2), (10, 2), (21, 4), (33, 8), (50, 4)])
 def test_softmax_of_short_rows(tool: Any, columns: int, threads: int) -> None:
     text = SOFTMAX.replace("[5,300]", f"[45,{columns}]").replace("f32[5]", "f32[45]")
     (segment,) = tool.plan(text).segments
