@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hlo_opt.analysis.memory.forms import fast_form, smallest_bits
+from hlo_opt.analysis.memory.forms import ReductionForm, fast_form, reduction_form, smallest_bits
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
 from hlo_opt.plans.columns import (
     MOST_THREADS,
     SHARED_BYTES,
+    WARP,
     ColumnTile,
     column_parts,
     column_tile,
@@ -33,7 +34,15 @@ from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Own, Walk, own_on
 def space_of(reduce: Instruction) -> Space | None:
     """The space of a reduce of adjacent dimensions with kept dimensions on the minor side. None for any other reduce,
     and for short columns."""
-    form = fast_form(reduce)
+    return _space(reduce, fast_form(reduce))
+
+
+def space_of_any(reduce: Instruction) -> Space | None:
+    """As `space_of`, for short columns too."""
+    return _space(reduce, reduction_form(reduce) if reduce.operands[0].shape.element_count else None)
+
+
+def _space(reduce: Instruction, form: ReductionForm | None) -> Space | None:
     if form is None or form.is_row or not may_be_reordered(reduce):
         return None
     major, reduced, minor = form.sizes
@@ -88,12 +97,16 @@ class Columns:
 
 
 def of(region: Region, folded: Folded, target: DeviceTarget, shared_bytes: int = SHARED_BYTES) -> Columns | None:
-    """The part for some folds of columns; None if it needs more than `shared_bytes`."""
+    """The part for some folds of columns; None if it needs more than `shared_bytes`, or if a thread folds a column
+    alone as a loop does: short columns are worth a part only where they are walked more than once."""
     space = folded.space
     bits = smallest_bits(p.shape for p in region.parameters) or 32
     sizes = (space.kept // space.minor, space.reduced, space.minor)
     of_thread, cores = _accumulator_bytes(folded.levels), target.core_count
     may_share = ends_in_one_pass(region, folded)
+    is_short = any(fast_form(reduce) is None for level in folded.levels for reduce in level)
+    if is_short and (may_share or target.in_lanes or space.minor < WARP):
+        return None
     if target.in_lanes:
         lanes = lanes_tile(sizes, of_thread, may_share=may_share, shared_bytes=shared_bytes)
         parts = lanes_parts(lanes, space.reduced) if may_share else 1
