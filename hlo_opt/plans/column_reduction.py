@@ -21,13 +21,14 @@ from hlo_opt.plans.columns import (
     ColumnTile,
     column_parts,
     column_tile,
+    keeping_tile,
     lanes_parts,
     lanes_tile,
     wide_tile,
 )
 from hlo_opt.plans.folding import KEPT, REDUCED, Folded, Levels, Space, ends_in_one_pass, passes
 from hlo_opt.plans.plan import Launch, Region, Segment
-from hlo_opt.plans.row_reduction import may_be_reordered
+from hlo_opt.plans.row_reduction import MOST_KEPT, may_be_reordered
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Own, Walk, own_on
 
 
@@ -55,6 +56,7 @@ class Columns:
 
     parts    blocks that share columns
     in_runs  whether each of them has neighbouring rows; else they take turns
+    keeps    whether registers of a thread keep its elements from pass to pass
     """
 
     kind: ClassVar[str] = "column-reduction"
@@ -64,6 +66,7 @@ class Columns:
     roots: tuple[int, ...]
     parts: int = 1
     in_runs: bool = False
+    keeps: bool = False
 
     @property
     def hero(self) -> Instruction:
@@ -86,6 +89,8 @@ class Columns:
         # as many as fill the device at once, if registers suffice: several sums per column would spill
         fills = self.parts > 1 and _accumulator_bytes(self.levels) <= 4
         resident = 2 * MOST_THREADS // self.tile.threads if fills else 0
+        if self.keeps:  # left alone, the compiler may spill what is kept to fit more
+            resident = max(1, MOST_THREADS // self.tile.threads)
         return Segment(self, self.tile.blocks * self.parts, self.tile.vector, folded=folded, resident=resident)
 
     def shared_bytes(self, block: int) -> int:
@@ -121,8 +126,11 @@ def of(region: Region, folded: Folded, target: DeviceTarget, shared_bytes: int =
     tile = column_tile(sizes, bits, of_thread, cores, shared_bytes)
     if tile is None:
         return None
-    parts = column_parts(tile, space.reduced, cores) if may_share else 1
-    return Columns(space, tile, folded.levels, folded.roots, parts)
+    if may_share:
+        return Columns(space, tile, folded.levels, folded.roots, column_parts(tile, space.reduced, cores))
+    words = max(1, max(leaf.type.bytes for r in folded.levels[0] for leaf in r.shape.leaves()) // 4)
+    keeping = keeping_tile(tile, sizes, of_thread, MOST_KEPT // words, cores, shared_bytes)
+    return Columns(space, keeping or tile, folded.levels, folded.roots, keeps=keeping is not None)
 
 
 def _accumulator_bytes(levels: Levels) -> int:
@@ -158,8 +166,10 @@ def walks(region: Region, segment: Segment[Columns], launch: Launch) -> list[Wal
             places=places,
             items=tile.vector,
             rounds=rounds,
+            ahead=rounds if part.keeps else Walk.ahead,
             barriers=meetings + 1,
             trips=part.parts > 1,
+            keeps=part.keeps,
         ),
     )
 
