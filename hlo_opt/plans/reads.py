@@ -522,16 +522,13 @@ def _seen(
         env[name] = sum((value_of(e, env) for e in at), start=np.asarray(1)) * 40503 % max(1, size)
     address = value_of(address_at, env)
     address = address.reshape((1,) * (4 - address.ndim) + address.shape)
+    existing = _existing(frame, env, address) if frame.limits and rounds == frame.all_rounds else address
+    is_exact = existing is not address
     if len(beside) > 1:
         every = np.stack([address + distance for distance in beside], axis=3)
         address = np.sort(every.reshape(*address.shape[:2], -1, address.shape[3]), axis=2)
-    is_exact = bool(frame.limits) and rounds == frame.all_rounds
-    existing = np.broadcast_to(True, address.shape)
-    for name, size in frame.limits if is_exact else ():
-        within = env[name] < size
-        existing = existing & within.reshape((1,) * (4 - within.ndim) + within.shape)
-    is_exact = is_exact and bool(existing.any())
-    places = _different(address[existing] if is_exact else address)
+        existing = np.add.outer(np.asarray(beside), existing) if is_exact else address
+    places = _different(existing)
     sector = _blocks_of(places, bits, SECTOR)
     sectors = 1 + int(np.count_nonzero(sector[1:] != sector[:-1]))
     scale = frame.threads / threads * math.prod(loops.values()) / steps * (frame.rounds / rounds)
@@ -550,6 +547,15 @@ def _seen(
         lines=max(len(set(lanes.tolist())), 32 * together * bits // 8 // LINE if len(lanes) > 1 else 1),
         advance=_advance(address, bits),
     )
+
+
+def _existing(frame: _Frame, env: Mapping[str, Numbers], address: Numbers) -> Numbers:
+    """The addresses within the limits of the frame; all of them where none is."""
+    exist = np.broadcast_to(True, address.shape)
+    for name, size in frame.limits:
+        within = env[name] < size
+        exist = exist & within.reshape((1,) * (4 - within.ndim) + within.shape)
+    return address[exist] if exist.any() else address
 
 
 def _misses_apart(expression: Expression, env: Mapping[str, Numbers]) -> bool:
