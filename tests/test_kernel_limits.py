@@ -10,8 +10,8 @@ import pytest
 
 from hlo_opt.analysis.targets import target
 from scripts.bench import kernel_limits
-from scripts.bench.kernel_limits import CLOSE, FAR, Row, row_of, table
 from scripts.bench.kernel_further import further
+from scripts.bench.kernel_limits import CLOSE, FAR, Row, row_of, table
 from scripts.bench.kernel_programs import least_bytes, programs
 from tests.small_modules import H100
 

@@ -32,8 +32,8 @@ def elements_of_thread(
     before: Callable[[Expression], None] | None = None,
     most_bytes: int = MOST_BYTES,
 ) -> None:
-    """Emit a thread that computes `segment.vector` consecutive of `elements` elements, by position, or one of those that
-    are left. `before` runs first, with the thread number; `most_bytes` as in `each_element`."""
+    """Emit a thread that computes `segment.vector` consecutive of `elements` elements, by position, or one of those
+    that are left. `before` runs first, with the thread number; `most_bytes` as in `each_element`."""
     threads, rest = divmod(elements, segment.vector)
     stem = "thread" if segment.vector > 1 else "linear"
     position = own_thread(builder, stem, plan, segment, first_block, threads + rest)

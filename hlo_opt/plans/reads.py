@@ -522,7 +522,10 @@ def _seen(
         env[name] = sum((value_of(e, env) for e in at), start=np.asarray(1)) * 40503 % max(1, size)
     address = value_of(address_at, env)
     address = address.reshape((1,) * (4 - address.ndim) + address.shape)
-    existing = _existing(frame, env, address) if frame.limits and rounds == frame.all_rounds else address
+    existing = address
+    if frame.limits and rounds == frame.all_rounds:
+        within = np.logical_and.reduce([np.broadcast_to(env[n] < size, address.shape) for n, size in frame.limits])
+        existing = address[within] if within.any() else address
     is_exact = existing is not address
     if len(beside) > 1:
         every = np.stack([address + distance for distance in beside], axis=3)
@@ -547,15 +550,6 @@ def _seen(
         lines=max(len(set(lanes.tolist())), 32 * together * bits // 8 // LINE if len(lanes) > 1 else 1),
         advance=_advance(address, bits),
     )
-
-
-def _existing(frame: _Frame, env: Mapping[str, Numbers], address: Numbers) -> Numbers:
-    """The addresses within the limits of the frame; all of them where none is."""
-    exist = np.broadcast_to(True, address.shape)
-    for name, size in frame.limits:
-        within = env[name] < size
-        exist = exist & within.reshape((1,) * (4 - within.ndim) + within.shape)
-    return address[exist] if exist.any() else address
 
 
 def _misses_apart(expression: Expression, env: Mapping[str, Numbers]) -> bool:

@@ -193,8 +193,8 @@ class Rows:
 
     @property
     def few_lanes(self) -> int:
-        """Threads for a row that is no power of two, so that several rows share a warp: the fewest, a power of two, with
-        no more than `MOST_STEPS` accesses each."""
+        """Threads for a row that is no power of two, so that several rows share a warp: the fewest, a power of two,
+        with no more than `MOST_STEPS` accesses each."""
         vector = math.gcd(self.columns, self._widest)
         is_even = self.columns & (self.columns - 1) == 0
         for lanes in () if self.in_lanes or is_even else (2, 4, 8, 16):
