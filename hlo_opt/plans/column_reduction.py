@@ -110,7 +110,7 @@ def of(region: Region, folded: Folded, target: DeviceTarget, shared_bytes: int =
     of_thread, cores = _accumulator_bytes(folded.levels), target.core_count
     may_share = ends_in_one_pass(region, folded)
     is_short = any(fast_form(reduce) is None for level in folded.levels for reduce in level)
-    if is_short and (may_share or target.in_lanes or space.minor < WARP):
+    if is_short and (may_share or space.minor < WARP):
         return None
     if target.in_lanes:
         lanes = lanes_tile(sizes, of_thread, may_share=may_share, shared_bytes=shared_bytes)

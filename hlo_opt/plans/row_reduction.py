@@ -197,7 +197,7 @@ class Rows:
         with no more than `MOST_STEPS` accesses each."""
         vector = math.gcd(self.columns, self._widest)
         is_even = self.columns & (self.columns - 1) == 0
-        for lanes in () if self.in_lanes or is_even else (2, 4, 8, 16):
+        for lanes in () if is_even or (self.in_lanes and self.columns >= WARP) else (2, 4, 8, 16):
             steps = -(-self.columns // (vector * lanes))
             if steps <= MOST_STEPS and steps * vector <= ROW_PER_THREAD:
                 return lanes
@@ -316,15 +316,17 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
 
 def is_for_one_thread(region: Region, folded: Folded, target: DeviceTarget) -> bool:
     """Whether a thread folds a row alone, as a loop does: the row is short and no power of two, and nothing else is
-    done with its elements. On a host, lanes share only rows of a power of two, and also such a row is for one lane of a
-    vector if it is short: lanes that share a row meet at its end, which takes as long as a few more elements each.
-    Greatest and least floats, of which each step takes six operations, are no vectors in GCC 12 where rows are that
-    short."""
+    done with its elements. On a host, lanes share only rows of a power of two, unless they are read again, and also
+    such a row is for one lane of a vector if it is short: lanes that share a row meet at its end, which takes as long
+    as a few more elements each. Greatest and least floats, of which each step takes six operations, are no vectors in
+    GCC 12 where rows are that short."""
     columns = folded.space.reduced
     is_odd = columns & (columns - 1) != 0
-    if columns >= WARP or (is_odd and target.in_lanes):
-        return columns < WARP
-    if columns > ALONE or not (is_odd or target.in_lanes) or not ends_in_one_pass(region, folded):
+    if columns >= WARP or not (is_odd or target.in_lanes) or not ends_in_one_pass(region, folded):
+        return False
+    if is_odd and target.in_lanes:
+        return True
+    if columns > ALONE:
         return False
     if any(next(region.roots[n].shape.leaves()).element_count != folded.space.kept for n in folded.roots):
         return False
