@@ -204,6 +204,12 @@ def test_a_thread_keeps_its_elements_of_a_column(tool: Any) -> None:
         few.agrees(text.replace("f32", "f64"), relative=1e-5)
 
 
+def test_lanes_of_a_host_share_short_columns_that_are_read_again() -> None:
+    host = Tool("lanes", target=InLanes.of(H100))
+    assert host.plan(softmax(3, 10, 71)).kind == "column-reduction"
+    host.agrees(softmax(3, 10, 71), relative=1e-5)
+
+
 def test_short_columns_that_are_read_once_are_loops(tool: Any) -> None:
     text = columns((3, 10, 71))
     assert tool.plan(text).kind == "loop"

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from small_modules import ARGMAX_STEP
 
+from hlo_opt.analysis.targets import InLanes
 from hlo_opt.codegen import emit_kernel
+from tests.codegen.conftest import Tool
+from tests.small_modules import H100
 
 FOLDS = """
 add {{
@@ -308,3 +311,12 @@ def test_variadic_short_rows(tool: Any) -> None:
     k, x, _ = tool.run(text, [data])
     np.testing.assert_array_equal(k, data.argmax(1))
     np.testing.assert_array_equal(x, data.max(1))
+
+
+@pytest.mark.parametrize("columns", [3, 10, 21, 31])
+def test_lanes_of_a_host_share_short_rows_that_are_read_again(columns: int) -> None:
+    """In a loop, each element would sum its row again."""
+    host = Tool("lanes", target=InLanes.of(H100))
+    text = SOFTMAX.replace("[5,300]", f"[45,{columns}]").replace("f32[5]", "f32[45]")
+    assert host.plan(text).kind == "row-reduction" and host.plan(row_sum(45, columns)).kind == "loop"
+    host.agrees(text, relative=1e-6)
