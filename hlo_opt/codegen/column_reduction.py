@@ -14,12 +14,13 @@ from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, Write, open_folds, writes_of
 from hlo_opt.codegen.indices import block_of, named, only_first, thread_of
 from hlo_opt.codegen.parts import last_only, leave, meeting, part_at, reset
+from hlo_opt.codegen.registers import Keeper, keeper
 from hlo_opt.codegen.scalars import register_type
 from hlo_opt.codegen.statements import THREAD
 from hlo_opt.codegen.tree import Barrier, Leave
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Instruction
-from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, divide, modulo, multiply
+from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, divide, modulo, multiply, variables_of
 from hlo_opt.ops.code import NOTHING, Code, FirstRound, Name, both, cell, code, of
 from hlo_opt.ops.reduction.beside import folds_beside
 from hlo_opt.plans.column_reduction import Columns
@@ -67,14 +68,20 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Columns], first_block: i
     place = _place(builder, plan, segment, first_block)
     writes = writes_of(plan, segment, place.space.kept, targets, segment.roots)
     last = max([len(segment.part.levels), *(w.level + 1 for w in writes if w.per_position)])
-    for level in range(last):
-        reduces = segment.part.levels[level] if level < len(segment.part.levels) else ()
-        columns = [open_folds(builder, reduces) for _ in place.kept]
-        stores = [w for w in writes if w.per_position and w.level == level]
-        if reduces or stores:
-            _pass(builder, place, columns, stores)
-        if reduces:
-            _close(builder, place, columns, to_all=level + 1 < last)
+
+    def fold_and_store(to: Builder, keeping: Keeper) -> None:
+        for level in range(last):
+            reduces = segment.part.levels[level] if level < len(segment.part.levels) else ()
+            columns = [open_folds(to, reduces) for _ in place.kept]
+            stores = [w for w in writes if w.per_position and w.level == level]
+            if reduces or stores:
+                _pass(to, place, level, columns, stores, keeping)
+            if reduces:
+                _close(to, place, columns, to_all=level + 1 < last)
+
+    slots, steady = -(-place.space.reduced // place.ways), set[str]().union(*map(variables_of, place.kept))
+    keeping = keeper(builder, slots, last if segment.part.keeps else 1, sorted(steady), fold_and_store)
+    fold_and_store(builder, keeping)
     singles = [w for w in writes if not w.per_position]
     if singles:
         with builder.branch(both(_is_first(place), place.live)):
@@ -121,7 +128,14 @@ def _place(builder: Builder, plan: Plan, segment: Segment[Columns], first_block:
     return _Place(segment, segment.part.space, thread, lane, way, kept, live, tile, part)
 
 
-def _pass(builder: Builder, place: _Place, columns: Sequence[Sequence[Fold]], stores: Sequence[Write]) -> None:
+def _pass(
+    builder: Builder,
+    place: _Place,
+    level: int,
+    columns: Sequence[Sequence[Fold]],
+    stores: Sequence[Write],
+    keeping: Keeper,
+) -> None:
     columns_of, size, stride = place.segment.part, place.space.reduced, place.ways
     if columns_of.in_runs:
         size //= columns_of.parts
@@ -139,19 +153,23 @@ def _pass(builder: Builder, place: _Place, columns: Sequence[Sequence[Fold]], st
         elements = [(o, operand_index(fold.reduce, kept, reduced)) for fold in folds for o in fold.operands]
         for needed, at in folds_beside(elements, {step.name}):
             builder.value(needed, at)
-    with builder.walk(kind, step, start, size, stride):
+    counter = builder.numbered("k") if keeping.keeps else None
+    with builder.walk(kind, step, start, size, stride, counter):
+        slot = of(counter) if counter else NOTHING
+        keeping.begin(builder, level, step, slot)
         values = []  # read all before folding the first, so that loads can be combined
         for kept, folds in zip(place.kept, columns, strict=True):
             for fold in folds:
                 at = operand_index(fold.reduce, kept, reduced)
                 values.append((fold, [builder.value(o, at) for o in fold.operands]))
         for fold, read in values:
-            fold.take(builder, read, Code((FirstRound(Name(step.name), stride),)))
+            fold.take(builder, read, Code((FirstRound(Name(step.name), stride, counter),)))
         for kept in place.kept:
             for write in stores:
                 index = root_index(place.space, place.reduces, write.root, kept, reduced)
                 with builder.branch(place.live):
                     write.emit(builder, index)
+        keeping.end(builder, level, step, slot)
 
 
 def _close(builder: Builder, place: _Place, columns: Sequence[Sequence[Fold]], *, to_all: bool) -> None:

@@ -41,7 +41,7 @@ def _memory(plan: Plan, part: InGrid) -> tuple[dict[Instruction, Name], dict[Ins
     """The memory of the state in the first iteration, and of all cells: those written before it, and in it."""
     names = iter(map(Name, plan.scratch_names))
     state = {v.parameter: next(names) for v in part.state}
-    return state, {computed.stands: next(names) for computed in (*part.kept, *part.cells)}
+    return state, {computed.stands: next(names) for computed in (*part.kept, *part.stored)}
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class _Loop:
 
     def turn(self, is_second: bool) -> None:
         """Read and write the state in the buffers of the first or second iteration of a pair."""
-        for computed in self.part.cells:
+        for computed in self.part.stored:
             self.builder.point(computed.stands, self.cells[computed.stands])
         for value in self.part.state:
             here, there = self.state[value.parameter], self.cells[value.result]

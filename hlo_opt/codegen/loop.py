@@ -16,7 +16,7 @@ from hlo_opt.plans.plan import Part, Plan, Segment
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Elements], first_block: int, targets: Targets) -> None:
-    """Each thread computes `vector` consecutive elements of each root."""
+    """Each thread computes `vector` consecutive elements of each root, or one of the rest."""
     elements_of_thread(
         builder, plan, segment, first_block, segment.part.elements, lambda b, p: stores_at(b, plan, segment, targets, p)
     )
@@ -32,10 +32,21 @@ def elements_of_thread(
     before: Callable[[Expression], None] | None = None,
     most_bytes: int = MOST_BYTES,
 ) -> None:
-    """Emit a thread that computes `segment.vector` consecutive of `elements` elements, by position. `before` runs
-    first, with the thread number; `most_bytes` as in `each_element`."""
-    threads = elements // segment.vector
-    position = own_thread(builder, "thread" if segment.vector > 1 else "linear", plan, segment, first_block, threads)
+    """Emit a thread that computes `segment.vector` consecutive of `elements` elements, by position, or one of those
+    that are left. `before` runs first, with the thread number; `most_bytes` as in `each_element`."""
+    threads, rest = divmod(elements, segment.vector)
+    stem = "thread" if segment.vector > 1 else "linear"
+    position = own_thread(builder, stem, plan, segment, first_block, threads + rest)
+    if rest:
+        assert isinstance(position, Variable)
+        beyond = code("{} >= {}", position, threads)
+        with builder.branch(beyond):
+            at = builder.declare_index("last", add(position, constant(threads * (segment.vector - 1))))
+            for store in compute(builder, at):
+                store.emit(builder)
+        position = Variable(0, threads - 1, position.name)
+        says = Condition(Variable(0, threads + rest - 1, position.name), threads, threads + rest - 1)
+        builder.add(Leave(Code(beyond.pieces, says=(says,))))
     if before is not None:
         before(position)
     if segment.vector == 1:

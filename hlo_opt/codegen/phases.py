@@ -64,11 +64,11 @@ class Crew:
         self,
         builder: Builder,
         shape: Shape,
-        written: Sequence[tuple[Name, Instruction, Instruction]],
+        written: Sequence[tuple[Name | None, Instruction, Instruction]],
         before: Before | None = None,
     ) -> None:
         """Write all elements of arrays that lie as one of this shape does: what several of them need is loaded once.
-        For each its pointer, its value, and what stands for that in those after it."""
+        For each its pointer, if it has memory, its value, and what stands for that in those after it."""
         with self.element(builder, shape) as index:
             if before is not None:
                 before()
@@ -77,7 +77,8 @@ class Crew:
                 elements.append(builder.value(value, index))
                 builder.provide(stands, None, index, elements[-1])
             for (pointer, value, _), element in zip(written, elements, strict=True):
-                builder.store(pointer, value.shape, index, element)
+                if pointer is not None:
+                    builder.store(pointer, value.shape, index, element)
 
     def phase(
         self,
@@ -93,7 +94,9 @@ class Crew:
             if len(cells) == 1:
                 self.compute(builder, first, builder.pointer(first.stands), places.get(first), before)
             else:
-                written = [(builder.pointer(cell.stands), cell.value, cell.stands) for cell in cells]
+                written = [
+                    (None if cell.passes else builder.pointer(cell.stands), cell.value, cell.stands) for cell in cells
+                ]
                 self.all(builder, first.value.shape, written, before)
 
     def compute(

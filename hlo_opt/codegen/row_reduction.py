@@ -327,7 +327,8 @@ def steps_of(
     step = Variable(0, steps - 1, builder.names.fresh("step" if vector > 1 else "column"))
     kind = "int" if segment.part.columns + threads * vector <= 2**31 - 1 else "long long"
     is_even = steps % threads == 0 and steps > threads
-    counter = builder.numbered("k") if numbered or is_even else None
+    is_short = threads < WARP and steps > threads  # few steps, of which the last may be none
+    counter = builder.numbered("k") if numbered or is_even or is_short else None
     unrolled = 0 if numbered or steps <= 2 * AHEAD * threads else AHEAD
     with builder.walk(kind, step, start, steps, threads, counter, unrolled):
         yield step, of(counter) if counter else NOTHING

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from hlo_opt.codegen.builder import Builder, last_argument
-from hlo_opt.codegen.index_text import index_type
+from hlo_opt.codegen.index_text import fits_int, index_type
 from hlo_opt.codegen.indices import named, thread_of
 from hlo_opt.codegen.loop import own_thread
 from hlo_opt.codegen.scalars import loaded, memory_type, stored
@@ -15,7 +15,7 @@ from hlo_opt.codegen.tree import AtomicChange, Barrier, Break, Let, Neighbours
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import ElementType, Shape
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, multiply, variable
-from hlo_opt.ir.size import unsigned_long
+from hlo_opt.ir.size import unsigned, unsigned_long
 from hlo_opt.ops.code import Code, Name, address, both, call, code
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
@@ -155,13 +155,14 @@ def starts_inside(builder: Builder, form: ScatterForm, index: Index, stack: Exit
     s, batch = form.dimensions, _batch(form, index)
     indices = form.hero.operands[form.results]
     names: dict[int, Code] = {}
+    inside: list[Code] = []
     for d, where in zip(s.start_index_map, windows_of(form, index), strict=True):
-        names[d] = builder.unclamped_index(builder.value(indices, where))
+        room = form.rooms[d]
+        fits = all(fits_int(Variable(0, high, "")) for high in (indices.shape.type.limits[1], room))
+        name = names[d] = builder.unclamped_index(builder.value(indices, where), fits=fits)
+        kind, most = ("int", unsigned(room)) if fits else ("long long", unsigned_long(room))
+        inside.append(code(f"(unsigned {kind}){{}} <= {most}" if room else "{} == 0", name))
     if names:
-        inside = [
-            code(f"(unsigned long long){{}} <= {unsigned_long(form.rooms[d])}" if form.rooms[d] else "{} == 0", name)
-            for d, name in names.items()
-        ]
         stack.enter_context(builder.branch(both(*inside)))  # unsigned, so a negative start fails as well
     starts: dict[int, Expression] = {}
     for d, name in names.items():

@@ -34,7 +34,7 @@ class InBlock(Phases):
     @property
     def arrays(self) -> list[tuple[StoredValue, ...]]:
         """The cells of each array in shared memory."""
-        return list(self.turns) or [(cell,) for cell in (*self.kept, *self.cells)]
+        return list(self.turns) or [(cell,) for cell in (*self.kept, *self.stored)]
 
     def in_turns(self) -> InBlock:
         """The loop with cells in the arrays of those that no later phase of the round reads."""
@@ -52,7 +52,7 @@ class InBlock(Phases):
                 for a in arrays[len(self.kept) :]
                 if a[-1].stands not in lasting and last.get(a[-1].stands, number) < number
             ]
-            for cell in phase:
+            for cell in (c for c in phase if not c.passes):
                 array = next((a for a in free if a[0].value.shape.type == cell.value.shape.type), None)
                 if array is None:
                     arrays.append([cell])

@@ -10,30 +10,40 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hlo_opt.analysis.memory.forms import fast_form, smallest_bits
+from hlo_opt.analysis.memory.forms import ReductionForm, fast_form, reduction_form, smallest_bits
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
 from hlo_opt.plans.columns import (
     MOST_THREADS,
     SHARED_BYTES,
+    WARP,
     ColumnTile,
     column_parts,
     column_tile,
+    keeping_tile,
     lanes_parts,
     lanes_tile,
     wide_tile,
 )
 from hlo_opt.plans.folding import KEPT, REDUCED, Folded, Levels, Space, ends_in_one_pass, passes
 from hlo_opt.plans.plan import Launch, Region, Segment
-from hlo_opt.plans.row_reduction import may_be_reordered
+from hlo_opt.plans.row_reduction import MOST_KEPT, may_be_reordered
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Own, Walk, own_on
 
 
 def space_of(reduce: Instruction) -> Space | None:
     """The space of a reduce of adjacent dimensions with kept dimensions on the minor side. None for any other reduce,
     and for short columns."""
-    form = fast_form(reduce)
+    return _space(reduce, fast_form(reduce))
+
+
+def space_of_any(reduce: Instruction) -> Space | None:
+    """As `space_of`, for short columns too."""
+    return _space(reduce, reduction_form(reduce) if reduce.operands[0].shape.element_count else None)
+
+
+def _space(reduce: Instruction, form: ReductionForm | None) -> Space | None:
     if form is None or form.is_row or not may_be_reordered(reduce):
         return None
     major, reduced, minor = form.sizes
@@ -46,6 +56,7 @@ class Columns:
 
     parts    blocks that share columns
     in_runs  whether each of them has neighbouring rows; else they take turns
+    keeps    whether registers of a thread keep its elements from pass to pass
     """
 
     kind: ClassVar[str] = "column-reduction"
@@ -55,6 +66,7 @@ class Columns:
     roots: tuple[int, ...]
     parts: int = 1
     in_runs: bool = False
+    keeps: bool = False
 
     @property
     def hero(self) -> Instruction:
@@ -77,6 +89,8 @@ class Columns:
         # as many as fill the device at once, if registers suffice: several sums per column would spill
         fills = self.parts > 1 and _accumulator_bytes(self.levels) <= 4
         resident = 2 * MOST_THREADS // self.tile.threads if fills else 0
+        if self.keeps:  # left alone, the compiler may spill what is kept to fit more
+            resident = max(1, MOST_THREADS // self.tile.threads)
         return Segment(self, self.tile.blocks * self.parts, self.tile.vector, folded=folded, resident=resident)
 
     def shared_bytes(self, block: int) -> int:
@@ -88,12 +102,16 @@ class Columns:
 
 
 def of(region: Region, folded: Folded, target: DeviceTarget, shared_bytes: int = SHARED_BYTES) -> Columns | None:
-    """The part for some folds of columns; None if it needs more than `shared_bytes`."""
+    """The part for some folds of columns; None if it needs more than `shared_bytes`, or if a thread folds a column
+    alone as a loop does: short columns are worth a part only where they are walked more than once."""
     space = folded.space
     bits = smallest_bits(p.shape for p in region.parameters) or 32
     sizes = (space.kept // space.minor, space.reduced, space.minor)
     of_thread, cores = _accumulator_bytes(folded.levels), target.core_count
     may_share = ends_in_one_pass(region, folded)
+    is_short = any(fast_form(reduce) is None for level in folded.levels for reduce in level)
+    if is_short and (may_share or space.minor < WARP):
+        return None
     if target.in_lanes:
         lanes = lanes_tile(sizes, of_thread, may_share=may_share, shared_bytes=shared_bytes)
         parts = lanes_parts(lanes, space.reduced) if may_share else 1
@@ -108,8 +126,11 @@ def of(region: Region, folded: Folded, target: DeviceTarget, shared_bytes: int =
     tile = column_tile(sizes, bits, of_thread, cores, shared_bytes)
     if tile is None:
         return None
-    parts = column_parts(tile, space.reduced, cores) if may_share else 1
-    return Columns(space, tile, folded.levels, folded.roots, parts)
+    if may_share:
+        return Columns(space, tile, folded.levels, folded.roots, column_parts(tile, space.reduced, cores))
+    words = max(1, max(leaf.type.bytes for r in folded.levels[0] for leaf in r.shape.leaves()) // 4)
+    keeping = keeping_tile(tile, sizes, of_thread, MOST_KEPT // words, cores, shared_bytes)
+    return Columns(space, keeping or tile, folded.levels, folded.roots, keeps=keeping is not None)
 
 
 def _accumulator_bytes(levels: Levels) -> int:
@@ -145,8 +166,10 @@ def walks(region: Region, segment: Segment[Columns], launch: Launch) -> list[Wal
             places=places,
             items=tile.vector,
             rounds=rounds,
+            ahead=rounds if part.keeps else Walk.ahead,
             barriers=meetings + 1,
             trips=part.parts > 1,
+            keeps=part.keeps,
         ),
     )
 

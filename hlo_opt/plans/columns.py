@@ -7,7 +7,7 @@ tiles are made narrower, down to one memory transaction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 WARP = 32
 MOST_THREADS = 1024
@@ -81,6 +81,29 @@ def column_tile(
     return _tile(sizes, (vector, lanes), accumulator_bytes, per_thread, shared_bytes)
 
 
+def keeping_tile(
+    tile: ColumnTile,
+    sizes: tuple[int, int, int],
+    accumulator_bytes: int,
+    most: int,
+    cores: int,
+    shared_bytes: int = SHARED_BYTES,
+) -> ColumnTile | None:
+    """The tile with so many ways that a thread has at most `most` elements, all columns together: it can keep them from
+    pass to pass. Threads that are enough for the device have whole columns, where these are that short, and wait for no
+    other. None if a block has too few threads, or too little shared memory."""
+    major, reduced, minor = sizes
+    if reduced * tile.vector <= most and major * minor // tile.vector >= cores * MOST_THREADS:
+        lanes = min(SMALL_BLOCK, -(-minor // tile.vector // WARP) * WARP)
+        return ColumnTile(tile.vector, lanes, 1, major * _tiles(minor, tile.vector, lanes))
+    ways, threads = tile.ways, _most_threads(tile.vector, accumulator_bytes)
+    while -(-reduced // ways) * tile.vector > most:
+        ways *= 2
+        if ways * tile.lanes > threads or ways * tile.lanes * tile.vector * accumulator_bytes > shared_bytes:
+            return None
+    return replace(tile, ways=ways)
+
+
 def wide_tile(
     sizes: tuple[int, int, int], bits: int, accumulator_bytes: int, shared_bytes: int = SHARED_BYTES
 ) -> ColumnTile | None:
@@ -138,10 +161,7 @@ def _tile(
     """The tile with (columns per thread, lanes) `across`, and enough ways for `per_thread` elements per thread; None if
     shared memory does not suffice."""
     (major, reduced, minor), (vector, lanes) = sizes, across
-    # with three results per column and two columns per thread, ptxas spills to keep two blocks of 1,024 (seen for
-    # sm_100)
-    is_heavy = accumulator_bytes > _ACCUMULATOR_BYTES or (accumulator_bytes > 8 and vector * accumulator_bytes > 16)
-    most = MOST_THREADS // 2 if is_heavy else MOST_THREADS
+    most = _most_threads(vector, accumulator_bytes)
     wanted = max(reduced // per_thread, SMALL_BLOCK // lanes, 1)
     ways = _power_below(min(wanted, most // lanes, reduced))
     while ways > 1 and ways * lanes * vector * accumulator_bytes > shared_bytes:
@@ -149,6 +169,13 @@ def _tile(
     if ways * lanes * vector * accumulator_bytes > shared_bytes:
         return None
     return ColumnTile(vector, lanes, ways, major * _tiles(minor, vector, lanes))
+
+
+def _most_threads(vector: int, accumulator_bytes: int) -> int:
+    """The most threads of a block: with three results per column and two columns per thread, ptxas spills to keep two
+    blocks of 1,024 (seen for sm_100)."""
+    is_heavy = accumulator_bytes > _ACCUMULATOR_BYTES or (accumulator_bytes > 8 and vector * accumulator_bytes > 16)
+    return MOST_THREADS // 2 if is_heavy else MOST_THREADS
 
 
 def _vector(minor: int, bits: int) -> int:

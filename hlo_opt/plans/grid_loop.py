@@ -46,7 +46,7 @@ class InGrid(Phases):
     @property
     def scratch(self) -> tuple[Shape, ...]:
         """The state and the cells."""
-        return (*(v.parameter.shape for v in self.state), *(cell.value.shape for cell in (*self.kept, *self.cells)))
+        return (*(v.parameter.shape for v in self.state), *(cell.value.shape for cell in (*self.kept, *self.stored)))
 
     @property
     def near(self) -> frozenset[Instruction]:
@@ -148,7 +148,10 @@ def _of_cells(part: InGrid, cells: Sequence[StoredValue]) -> Iterator[Walk]:
     cell = cells[0]
     shape, team, threads, trips, near = cell.value.shape, cell.team, part.threads, part.rounds, part.near
     whole = _each_element(part, [each.value for each in cells], shape)
-    whole = replace(whole, known=whole.known | {each.stands for each in cells})
+    passing = {each.value for each in cells if each.passes}
+    published = [(written, at) for (value, at), (written, _) in zip(whole.wanted, whole.published, strict=True)
+                 if value not in passing]  # fmt: skip
+    whole = replace(whole, known=whole.known | {each.stands for each in cells}, published=published)
     if team.ways == 1:
         yield whole
         return

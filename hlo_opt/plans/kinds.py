@@ -108,15 +108,19 @@ class Kind:
         return self.heroes is None or not self.heroes.isdisjoint(opcodes) or (self.moves_tiles and orders_differ)
 
 
+def _space_of(reduce: Instruction) -> folding.Space | None:
+    return row_reduction.space_of(reduce) or column_reduction.space_of_any(reduce)
+
+
 def _folds(region: Region, roots: Sequence[int], target: DeviceTarget, room: int) -> tuple[Sequence[Part], list[int]]:
     """Row and column reductions."""
     parts: list[Part] = []
-    matched, rest = folding.match(region, roots, lambda r: row_reduction.space_of(r) or column_reduction.space_of(r))
+    matched, rest = folding.match(region, roots, _space_of)
     for folded in matched:
         part: Part | None
         if folded.space.minor > 1:
             part = column_reduction.of(region, folded, target, room)
-        elif row_reduction.is_for_one_lane(region, folded, target):
+        elif row_reduction.is_for_one_thread(region, folded, target):
             part = None
         else:
             part = row_reduction.of(region, folded, target)

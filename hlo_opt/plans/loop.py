@@ -34,7 +34,8 @@ look up a quarter of a line for each that the threads fold."""
 
 @dataclass(frozen=True)
 class Elements:
-    """Outputs (`roots` are positions) of one size, whose elements are divided among threads."""
+    """Outputs (`roots` are positions) of one size, whose elements are divided among threads. Where they are no whole
+    number of vectors, each of the rest has a thread of its own."""
 
     hero: Instruction
     elements: int
@@ -43,8 +44,13 @@ class Elements:
     kind: ClassVar[str] = "loop"
 
     @property
-    def threads(self) -> int:
+    def in_vectors(self) -> int:
+        """The number of threads that have a vector."""
         return self.elements // self.vector
+
+    @property
+    def threads(self) -> int:
+        return self.in_vectors + self.elements % self.vector
 
     @property
     def block(self) -> int:
@@ -77,7 +83,9 @@ def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> list[El
     parts = []
     for elements, positions in groups.items():
         outputs = [leaf for n in positions for leaf in region.roots[n].shape.leaves()]
-        vector = elements_per_thread(outputs, inputs, elements, target.resident_threads)
+        vector = elements_per_thread(
+            outputs, inputs, elements, target.resident_threads, may_have_rest=not target.in_lanes
+        )
         if not target.in_lanes:
             vector = math.gcd(vector, math.lcm(_beside_windows(region, positions), *(s.type.per_byte for s in outputs)))
         parts.append(Elements(region.roots[positions[0]], elements, vector, tuple(positions)))
@@ -111,18 +119,21 @@ def _neighbours_folded(reduce: Instruction) -> int:
     return count
 
 
-def elements_per_thread(outputs: Sequence[Shape], inputs: Iterable[Shape], elements: int, resident: int) -> int:
+def elements_per_thread(
+    outputs: Sequence[Shape], inputs: Iterable[Shape], elements: int, resident: int, *, may_have_rest: bool = False
+) -> int:
     """Consecutive elements per thread. If there are enough for the device, 4, or as many as 16 bytes hold if all arrays
-    are narrow; else 1. If elements share bytes of an output, a thread writes whole bytes (as in
-    xla/service/gpu/gpu_fusible.cc, ComputeLoopFusionConfig)."""
+    are narrow; else 1. They divide the elements, unless there may be a rest. If elements share bytes of an output, a
+    thread writes whole bytes (as in xla/service/gpu/gpu_fusible.cc, ComputeLoopFusionConfig)."""
     moved = [*outputs, *(shape for shape in inputs if shape.is_array and shape.element_count >= elements)]
     vector = max(4, min(MOST_ELEMENTS, *(WIDEST_ACCESS // s.type.bytes * s.type.per_byte for s in moved)))
-    while vector > 4 and (elements % vector or 4 * elements < vector * resident):
+    least = max(leaf.type.per_byte for leaf in outputs)
+    divides = not may_have_rest or least > 1
+    while vector > 4 and ((divides and elements % vector) or 4 * elements < vector * resident):
         vector //= 2
     count = vector if elements >= resident else 1
-    while elements % count:
+    while divides and elements % count:
         count //= 2
-    least = max(leaf.type.per_byte for leaf in outputs)
     return count if elements % least else math.lcm(count, least)
 
 

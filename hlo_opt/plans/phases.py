@@ -94,6 +94,7 @@ class StoredValue:
     serial  instructions on the longest path to an element
     terms   elements of an operand that are folded to one
     team    the threads that fold an element
+    passes  whether nobody but the thread that has just computed an element reads it: it then has no memory
     """
 
     value: Instruction
@@ -102,6 +103,7 @@ class StoredValue:
     serial: int
     terms: int
     team: Team = ALONE
+    passes: bool = False
 
     @property
     def part_bytes(self) -> int:
@@ -211,6 +213,11 @@ class Phases:
         """All cells of a round."""
         return [cell for phase in self.phases for cell in phase]
 
+    @property
+    def stored(self) -> list[StoredValue]:
+        """The cells of a round that have memory."""
+        return [cell for cell in self.cells if not cell.passes]
+
     def beside(self, phase: Sequence[StoredValue]) -> list[list[StoredValue]]:
         """The cells of a phase that threads compute together: those without teams that lie in memory in the same way.
         A processor's caches are near, and few arrays at a time are quicker."""
@@ -235,7 +242,24 @@ class Phases:
             known[cell.stands], number[cell.stands] = cell, first
             phases += [[] for _ in range(first + 1 - len(phases))]
             phases[first].append(cell)
-        return replace(self, phases=tuple(map(tuple, phases)))
+        return replace(self, phases=tuple(map(tuple, phases)))._without_passing()
+
+    def _without_passing(self) -> Self:
+        """The same without memory for cells that only those computed together with them read."""
+        groups = {cell.stands: group for phase in self.phases for group in self.beside(phase) for cell in group}
+        lasting = {self.test, *(v.result for v in self.state)}.union(*map(self.read_by, self.results))
+        readers: dict[Instruction, list[StoredValue]] = {}
+        for cell in self.cells:
+            for read in below(cell.value, self.round):
+                readers.setdefault(read, []).append(cell)
+        passing = {
+            cell
+            for cell in self.cells
+            if cell.stands not in lasting and (own := readers.get(cell.stands))
+            if all(reader in groups[cell.stands] for reader in own)
+        }
+        phases = [tuple(replace(cell, passes=cell in passing) for cell in phase) for phase in self.phases]
+        return replace(self, phases=tuple(phases))
 
     def read_by(self, result: Results) -> set[Instruction]:
         """The parameters for cells and for the state that a result depends on."""

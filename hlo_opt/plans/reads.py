@@ -335,7 +335,7 @@ def lay_of(trace: Trace, access: Access, block: int) -> Lay:
     seen = trace._looks.get(key)
     if seen is None:
         seen = trace._looks[key] = _look(trace, access, block)
-    scale = access.share * seen.scale * (walk.filled if ROUND in varies else 1.0)
+    scale = access.share * seen.scale * (walk.filled if ROUND in varies and not seen.is_exact else 1.0)
     return Lay(
         access,
         bits=seen.together * bits,
@@ -376,8 +376,9 @@ def _joined(trace: Trace, accesses: Sequence[Access], block: int) -> Lay:
     start = split_constant(trace.address(first))[1]
     beside = (0, *(split_constant(trace.address(other))[1] - start for other in others))
     seen, bits = _look(trace, first, block, beside), first.bits
-    scale = seen.scale * (trace.walk.filled if ROUND in trace.varies_with(first.index) else 1.0)
-    items = trace.walk.items if ITEM in trace.varies_with(first.index) else 1
+    varies = trace.varies_with(first.index)
+    scale = seen.scale * (trace.walk.filled if ROUND in varies and not seen.is_exact else 1.0)
+    items = trace.walk.items if ITEM in varies else 1
     return Lay(
         first,
         bits=seen.together * bits,
@@ -410,7 +411,8 @@ def _look(trace: Trace, access: Access, block: int, beside: tuple[int, ...] = (0
     if offset:
         address = maps.add(base, maps.constant(offset % (8 * LINE // access.bits)))
     rounds = walk.rounds if ROUND in varies else 1
-    frame = _Frame(walk.threads, max(1, block), rounds, walk.rounds, walk.items, places, loops, drawn)
+    limits = tuple([item for item in walk.limits.items() if item[0] in used]) if walk.limits else ()
+    frame = _Frame(walk.threads, max(1, block), rounds, walk.rounds, walk.items, places, loops, drawn, limits)
     return _seen(frame, address, access.bits, outside, beside)
 
 
@@ -443,6 +445,7 @@ class _Frame(NamedTuple):
     places: tuple[tuple[str, Expression], ...]
     loops: tuple[tuple[str, int], ...]
     drawn: tuple[tuple[str, Index, int], ...]
+    limits: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,6 +456,7 @@ class _Seen:
     sectors   the number of distinct sectors
     scale     the factor from the sample to all threads
     together  neighbouring items that one instruction moves
+    is_exact  whether items beyond the limits of the frame do not count; else they do, as if they existed
     is_shared whether all items of a thread access the same element
 
     The others are as in `Lay`.
@@ -462,6 +466,7 @@ class _Seen:
     sectors: int
     scale: float
     together: int
+    is_exact: bool
     is_shared: bool
     run: float
     lines: int
@@ -517,10 +522,16 @@ def _seen(
         env[name] = sum((value_of(e, env) for e in at), start=np.asarray(1)) * 40503 % max(1, size)
     address = value_of(address_at, env)
     address = address.reshape((1,) * (4 - address.ndim) + address.shape)
+    existing = address
+    if frame.limits and rounds == frame.all_rounds:
+        within = np.logical_and.reduce([np.broadcast_to(env[n] < size, address.shape) for n, size in frame.limits])
+        existing = address[within] if within.any() else address
+    is_exact = existing is not address
     if len(beside) > 1:
         every = np.stack([address + distance for distance in beside], axis=3)
         address = np.sort(every.reshape(*address.shape[:2], -1, address.shape[3]), axis=2)
-    places = _different(address)
+        existing = np.add.outer(np.asarray(beside), existing) if is_exact else address
+    places = _different(existing)
     sector = _blocks_of(places, bits, SECTOR)
     sectors = 1 + int(np.count_nonzero(sector[1:] != sector[:-1]))
     scale = frame.threads / threads * math.prod(loops.values()) / steps * (frame.rounds / rounds)
@@ -533,6 +544,7 @@ def _seen(
         sectors,
         scale,
         together,
+        is_exact,
         is_shared,
         run=len(places) * bits / 8 / (1 + int(np.count_nonzero(places[1:] - places[:-1] > 1))),
         lines=max(len(set(lanes.tolist())), 32 * together * bits // 8 // LINE if len(lanes) > 1 else 1),

@@ -60,6 +60,11 @@ class RowsAndColumns(Rows):
         return few if is_short else row_reduction.ROW_PER_THREAD
 
     @property
+    def few_lanes(self) -> int:
+        """Threads for a row that is no power of two: whole warps."""
+        return WARP if self.columns >= WARP else super().few_lanes
+
+    @property
     def abreast(self) -> int:
         """The number of teams of a stretch."""
         return 1 + self.in_halves

@@ -43,10 +43,15 @@ HALF_OF_THREADS = 512
 other computes."""
 ROW_PER_THREAD = 16
 """Elements of a row that one thread folds at least, before the row gets more threads."""
+FEWEST = 3
+"""Elements of the shortest row that threads share."""
+MOST_STEPS = 8
+"""Accesses of a thread of a short row: each finds the cache lines of all rows of the warp again, and an SM looks up one
+line a cycle, where memory gives it some 15 bytes."""
 LANES = 16
 """Lanes for a short row on a host: a vector of floats."""
 ALONE = 8
-"""Elements of a row that one lane folds alone on a host."""
+"""Elements of a row that one thread folds alone."""
 ROW_PART = 16 * 1024
 """The least number of elements of a long row that one block folds, before several blocks share the row."""
 
@@ -79,7 +84,7 @@ def space_of(reduce: Instruction) -> Space | None:
         return None
     if any(leaf.type.is_complex for leaf in reduce.shape.leaves()):
         return None  # no shuffle moves a pair of numbers
-    if minor < WARP and (minor != columns or minor & (minor - 1) or minor <= short_row_vector(reduce, minor)):
+    if minor < WARP and (minor != columns or minor < FEWEST or minor <= short_row_vector(reduce, minor)):
         return None
     return Space(shape.element_count // columns, columns)
 
@@ -171,17 +176,32 @@ class Rows:
         if self.in_cluster:
             return HALF_OF_THREADS
         if self.in_lanes and ALONE <= self.columns <= WARP:
-            return min(self.columns, LANES)
+            return min(1 << self.columns.bit_length() - 1, LANES)
         lanes, rest = divmod(self.columns, self._widest)
         fill_warp = most(self.teams) * lanes >= WARP or self.columns < WARP
         if not rest and lanes in (2, 4, 8, 16) and fill_warp:
             return lanes
-        if self.columns < WARP:
+        if self.columns < WARP and not self.columns & (self.columns - 1):
             return self.columns // short_row_vector(self.levels[0][0], self.columns)
+        lanes = self.few_lanes
+        if lanes < WARP and (self.columns < WARP or most(self.teams) * lanes >= WARP):
+            return lanes
         warps = math.ceil(math.ceil(self.columns / self.per_thread) / WARP)
         if warps * WARP > MOST_THREADS and self._is_kept(self._slots(HALF_OF_THREADS)):
             return HALF_OF_THREADS
         return min(MOST_THREADS, warps * WARP)
+
+    @property
+    def few_lanes(self) -> int:
+        """Threads for a row that is no power of two, so that several rows share a warp: the fewest, a power of two,
+        with no more than `MOST_STEPS` accesses each."""
+        vector = math.gcd(self.columns, self._widest)
+        is_even = self.columns & (self.columns - 1) == 0
+        for lanes in () if is_even or (self.in_lanes and self.columns >= WARP) else (2, 4, 8, 16):
+            steps = -(-self.columns // (vector * lanes))
+            if steps <= MOST_STEPS and steps * vector <= ROW_PER_THREAD:
+                return lanes
+        return WARP
 
     @property
     def per_thread(self) -> int:
@@ -294,19 +314,29 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
     return part
 
 
-def is_for_one_lane(region: Region, folded: Folded, target: DeviceTarget) -> bool:
-    """Whether a lane of a host's vector folds a row alone, as a loop does: the row is short, and nothing else is done
-    with its elements. Lanes that share a row meet at its end, which takes as long as a few more elements each. Greatest
-    and least floats, of which each step takes six operations, are no vectors in GCC 12 where rows are that short."""
-    if not target.in_lanes or folded.space.reduced > ALONE or not ends_in_one_pass(region, folded):
+def is_for_one_thread(region: Region, folded: Folded, target: DeviceTarget) -> bool:
+    """Whether a thread folds a row alone, as a loop does: the row is short and no power of two, and nothing else is
+    done with its elements. On a host, lanes share only rows of a power of two, unless they are read again, and also
+    such a row is for one lane of a vector if it is short: lanes that share a row meet at its end, which takes as long
+    as a few more elements each. Greatest and least floats, of which each step takes six operations, are no vectors in
+    GCC 12 where rows are that short."""
+    columns = folded.space.reduced
+    is_odd = columns & (columns - 1) != 0
+    if columns >= WARP or not (is_odd or target.in_lanes) or not ends_in_one_pass(region, folded):
+        return False
+    if is_odd and target.in_lanes:
+        return True
+    if columns > ALONE:
         return False
     if any(next(region.roots[n].shape.leaves()).element_count != folded.space.kept for n in folded.roots):
         return False
+    if not target.in_lanes:
+        return True
     elements = above([o for r in folded.levels[0] for o in r.operands])
     if any(spec_of(i).is_expensive(i) for i in elements if i.operands):
         return False  # GCC 12 makes no vectors of functions in a loop of each lane
     floats = [r for r in folded.levels[0] if any(leaf.type.is_float for leaf in r.shape.leaves())]
-    return folded.space.reduced <= ALONE // 2 or not any(_is_extremum(r) for r in floats)
+    return columns <= ALONE // 2 or not any(_is_extremum(r) for r in floats)
 
 
 def _is_extremum(reduce: Instruction) -> bool:
@@ -404,12 +434,13 @@ def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
             items=vector,
             rounds=rounds,
             filled=part.columns / (rounds * vector * across),
-            ahead=rounds if kept and len(part.levels) > 1 else Walk.ahead,
+            ahead=rounds if (kept and len(part.levels) > 1) or part.threads < WARP else Walk.ahead,
             barriers=CLUSTER_BARRIERS if part.in_cluster else int(warps),
             shuffles=(min(WARP, part.threads).bit_length() - 1) * (1 + warps),
             trips=part.parts > 1 and not part.in_cluster,
             keeps=kept,
             registers=-(-part.slots // 2) if halves else 0,
+            limits={} if part.is_peeled else {REDUCED: part.columns},
         ),
     )
     if part.is_peeled:

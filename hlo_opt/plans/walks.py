@@ -31,6 +31,7 @@ class Walk:
     changed   arrays that atomic operations change: shape, index, and the number of operations per element
     filled    the fraction of the items of all rounds that exist: the last rounds may be partly empty
     places    the variables of the indices, in terms of THREAD, ROUND and ITEM
+    limits    how many values of these variables exist, where `places` gives more of them: the rest is not `filled`
     known     values that exist already: folded before, or in shared memory
     body      further work for each item: reducers, comparators, products
     steps     instructions of each round that depend on the round before
@@ -77,6 +78,7 @@ class Walk:
     meetings: int = 0
     alone: bool = False
     hops: int = 0
+    limits: Mapping[str, int] = field(default_factory=dict)
 
 
 def by_element(region: Region, segment: Segment[Part], launch: Launch) -> list[Walk]:

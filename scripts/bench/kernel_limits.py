@@ -1,8 +1,8 @@
 """Our kernels next to the physical limit: python -m scripts.bench.kernel_limits [--target T] [--out FILE] [NAME...]
 
-Each program of `kernel_programs` is fused, and every launch priced by its plan (`hlo_opt.plans.price`); no GPU is
-needed. NAME picks the programs whose names hold one. Copies that the schedule makes beside launches, and libraries'
-calls, are no kernels of ours and not counted.
+Each program of `kernel_programs` and `kernel_further` is fused, and every launch priced by its plan
+(`hlo_opt.plans.price`); no GPU is needed. NAME picks the programs whose names hold one. Copies that the schedule makes
+beside launches, and libraries' calls, are no kernels of ours and not counted.
 
 plan       kinds of the launches, each with how often it comes
 GB, least  bytes between memory and L2 of all launches; bytes that the program has to move
@@ -38,6 +38,7 @@ from hlo_opt.ir import Module
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.price import Price, price
 from hlo_opt.runtime.schedule import build_schedule, ops
+from scripts.bench.kernel_further import further
 from scripts.bench.kernel_programs import Program, least_bytes, programs
 
 CLOSE = 15.0
@@ -81,7 +82,9 @@ class Row:
 
     @property
     def off(self) -> float:
-        """Points above (or below, negative) what the review gave."""
+        """Points above (or below, negative) what the review gave; 0 where it gave none."""
+        if self.program.share is None:
+            return 0.0
         low, high = self.program.share
         return self.share - min(max(self.share, low), high)
 
@@ -97,7 +100,8 @@ class Row:
     @property
     def is_far(self) -> bool:
         """Whether the review found it far from the limit."""
-        return self.program.finding in FOUND_FAR and self.program.share[1] < FAR
+        share = self.program.share
+        return self.program.finding in FOUND_FAR and share is not None and share[1] < FAR
 
     @property
     def dearest(self) -> int:
@@ -112,6 +116,8 @@ class Row:
     def changed(self) -> str:
         """What is no longer as the review saw it."""
         seen, found = self.program, []
+        if seen.share is None:
+            return ""
         kinds = {part for kind in self.kinds for part in kind.split("+")}
         if kinds != set(seen.plan.split("+")):
             found.append(f"then {seen.plan}")
@@ -186,7 +192,8 @@ def cells(row: Row, target: DeviceTarget) -> list[str]:
     """The row as texts, one for each title."""
     dear = row.prices[row.dearest]
     limit = max(PARTS, key=lambda part: getattr(dear, part))
-    low, high = row.program.share
+    low, high = row.program.share or (0.0, 0.0)
+    reviewed = f"{low:g}" if low == high else f"{low:g}-{high:g}"
     counted = registers(row.kernels[row.dearest], target)
     return [
         row.program.name,
@@ -201,7 +208,7 @@ def cells(row: Row, target: DeviceTarget) -> list[str]:
         f"{counted or '-'} ({dear.registers})",
         f"{row.us:.1f}",
         f"{row.share:.2g}" if row.share < 1 else f"{row.share:.1f}",
-        f"{low:g}" if low == high else f"{low:g}-{high:g}",
+        reviewed if row.program.share else "",
         "" if not row.off else f"{row.off:+.1f}",
         "; ".join(text for text in (row.program.finding, row.reason, row.changed) if text),
     ]
@@ -220,7 +227,7 @@ def table(rows: Sequence[Row], target: DeviceTarget) -> str:
     ]
     if is_reviewed:
         for rest, of_rest in (("as the review saw them", False), ("that have changed since", True)):
-            found = [row for row in rows if bool(row.changed) == of_rest]
+            found = [row for row in rows if row.program.share and bool(row.changed) == of_rest]
             held = sum(row.holds for row in found)
             made += ["", f"{held} of {len(found)} programs with kernels {rest} within {CLOSE:g} points of it"]
             far = [row for row in found if row.is_far]
@@ -246,7 +253,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write the table to it")
     given = parser.parse_args()
     target = find(given.target)
-    chosen = [p for p in programs() if not given.names or any(name in p.name for name in given.names)]
+    chosen = [p for p in [*programs(), *further()] if not given.names or any(name in p.name for name in given.names)]
     if not chosen:
         parser.error("no program has such a name")
     rows = [row_of(program, target) for program in chosen]

@@ -29,8 +29,8 @@ class Program:
 
     name      with its size
     made      its module
-    plan      the kinds of its kernels, as the review saw them
-    share     least and most of what the review gave it, in percent of a copy
+    plan      the kinds of its kernels, as the review saw them; none where it saw none
+    share     least and most of what the review gave it, in percent of a copy; None where it saw none
     least     bytes that it moves at the least; None: its parameters and results, each once
     finding   of the review, where one names it
     launches  as the review counted them
@@ -41,8 +41,8 @@ class Program:
 
     name: str
     made: Made
-    plan: str
-    share: tuple[float, float]
+    plan: str = ""
+    share: tuple[float, float] | None = None
     least: float | None = None
     finding: str = ""
     launches: int = 1
@@ -79,8 +79,8 @@ def traced(function: Function, *arguments: Any) -> Made:
     return Made(function, arguments)
 
 
-F32, BF16, F16, S8 = jnp.float32, jnp.bfloat16, jnp.float16, jnp.int8
-_NAMES = {F32: "f32", BF16: "bf16", F16: "f16", S8: "s8"}
+F32, BF16, F16, S8, U8 = jnp.float32, jnp.bfloat16, jnp.float16, jnp.int8, jnp.uint8
+NAMES = {F32: "f32", BF16: "bf16", F16: "f16", S8: "s8", U8: "u8"}
 
 
 def _chain(x: Array, y: Array, z: Array) -> Array:
@@ -169,11 +169,11 @@ def _softmax(x: Array) -> Array:
     return jax.nn.softmax(x, -1)
 
 
-def _transpose(dtype: Any, given: str, permutation: Sequence[int]) -> Made:
+def transposed(dtype: Any, given: str, permutation: Sequence[int]) -> Made:
     sizes = [int(n) for n in given.split(",")]
     made = ",".join(str(sizes[d]) for d in permutation)
     order = ",".join(str(d) for d in reversed(range(len(sizes))))
-    name = _NAMES[dtype]
+    name = NAMES[dtype]
     text = (
         f"  p = {name}[{given}]{{{order}}} parameter(0)\n"
         f"  ROOT t = {name}[{made}]{{{order}}} transpose(p), dimensions={{{','.join(map(str, permutation))}}}\n"
@@ -200,7 +200,7 @@ def _softmaxes() -> list[Program]:
     }
     found = [
         Program(
-            f"softmax {_NAMES[t]} {r}x{c}",
+            f"softmax {NAMES[t]} {r}x{c}",
             traced(_softmax, spec(t, r, c)),
             "row-reduction",
             shares[k],
@@ -227,7 +227,7 @@ def _softmaxes() -> list[Program]:
 def _by_element() -> list[Program]:
     def chain(t: Any, rows: int, columns: int, share: tuple[float, float]) -> Program:
         return Program(
-            f"chain of 3 {_NAMES[t]} {rows}x{columns}",
+            f"chain of 3 {NAMES[t]} {rows}x{columns}",
             traced(_chain, *[spec(t, rows, columns)] * 3),
             "loop",
             share,
@@ -265,7 +265,7 @@ def _folds() -> list[Program]:
     found = []
     for t, forward, backward in ((F32, (88, 88), (32, 32)), (BF16, (78, 85), (30, 30))):
         x, row = spec(t, 8192, 4096), spec(F32, 4096)
-        name = _NAMES[t]
+        name = NAMES[t]
         found += [
             Program(f"layer norm {name} 8192x4096", traced(_norm, x, row, row), "row-reduction", forward,
                 loads=128 if t is F32 else 64, since=PAIRS if t is BF16 else ""),
@@ -290,7 +290,7 @@ def _folds() -> list[Program]:
     for t, share in ((F32, (92, 92)), (BF16, (88, 88))):
         found += [
             Program(
-                f"row sum {_NAMES[t]} 16384x4096",
+                f"row sum {NAMES[t]} 16384x4096",
                 traced(lambda x: wide(x, -1), spec(t, 16384, 4096)),
                 "row-reduction",
                 share,
@@ -309,7 +309,7 @@ def _folds() -> list[Program]:
             (65, 75), loads=64),
         Program("row sum f32 8388608x8", traced(lambda x: x.sum(-1), spec(F32, 1 << 23, 8)), "row-reduction", (60, 70),
             loads=64),
-        *(Program(f"column sum {_NAMES[t]} {r}x{c}", traced(lambda x: wide(x, 0), spec(t, r, c)), "column-reduction",
+        *(Program(f"column sum {NAMES[t]} {r}x{c}", traced(lambda x: wide(x, 0), spec(t, r, c)), "column-reduction",
             share, finding="" if c != 1000 else "F10", loads=loads) for t, r, c, share, loads in columns),
         Program("bias gradient bf16 16384x4096",
             traced(_bias_gradient, spec(BF16, 16384, 4096), spec(BF16, 4096), spec(BF16, 16384, 4096)), "loop", (2, 4),
@@ -347,17 +347,17 @@ def _moves() -> list[Program]:
     halves = spec(BF16, 64, 1024, 16, 128), spec(BF16, 1024, 1, 64), spec(BF16, 1024, 1, 64)
     odd = [spec(BF16, 8192, n) for n in (4097, 2049, 1023)]
     return [
-        Program("transpose f32 4096x4096", _transpose(F32, "4096,4096", (1, 0)), "tiled-transpose", (75, 85),
+        Program("transpose f32 4096x4096", transposed(F32, "4096,4096", (1, 0)), "tiled-transpose", (75, 85),
             loads=32),
-        Program("transpose f32 8192x8192", _transpose(F32, "8192,8192", (1, 0)), "tiled-transpose", (75, 85),
+        Program("transpose f32 8192x8192", transposed(F32, "8192,8192", (1, 0)), "tiled-transpose", (75, 85),
             loads=32),
-        Program("transpose bf16 8192x8192", _transpose(BF16, "8192,8192", (1, 0)), "tiled-transpose", (75, 85),
+        Program("transpose bf16 8192x8192", transposed(BF16, "8192,8192", (1, 0)), "tiled-transpose", (75, 85),
             loads=32),
-        Program("transpose bf16 0231", _transpose(BF16, "64,256,64,64", (0, 2, 3, 1)), "tiled-transpose", (75, 85),
+        Program("transpose bf16 0231", transposed(BF16, "64,256,64,64", (0, 2, 3, 1)), "tiled-transpose", (75, 85),
             loads=32),
-        Program("transpose bf16 3210", _transpose(BF16, "64,128,64,128", (3, 2, 1, 0)), "tiled-transpose", (75, 85),
+        Program("transpose bf16 3210", transposed(BF16, "64,128,64,128", (3, 2, 1, 0)), "tiled-transpose", (75, 85),
             loads=32),
-        Program("transpose f32 0213", _transpose(F32, "16,1024,32,128", (0, 2, 1, 3)), "loop", (93, 93), loads=128),
+        Program("transpose f32 0213", transposed(F32, "16,1024,32,128", (0, 2, 1, 3)), "loop", (93, 93), loads=128),
         Program("x.T + y f32 8192x8192", traced(lambda x, y: x.T + y, *[spec(F32, 8192, 8192)] * 2), "loop", (12, 20),
             finding="F4", loads=128),
         Program("concatenate f32", traced(lambda *x: jnp.concatenate(x, -1), *[spec(F32, 8192, 2048)] * 2),

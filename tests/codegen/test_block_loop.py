@@ -12,7 +12,7 @@ from hlo_opt.plans import Plan
 from hlo_opt.plans.block_loop import InBlock
 from tests.loops import COUPLED, loop
 from tests.ops.test_extremes import step
-from tests.plans.test_block_loop import POWER, chain
+from tests.plans.test_block_loop import POWER, chain, passing, phases
 from tests.plans.test_lane_loop import planned
 
 CASES = {
@@ -114,6 +114,12 @@ def test_they_agree(tool: Any) -> None:
     rounded = ("power", "product", "reduction")  # large numbers, in another order
     tool.all_agree([text for name, text in CASES.items() if name not in (aliased, *rounded)])
     tool.all_agree([CASES[name] for name in rounded], relative=1e-5)
+
+
+def test_what_only_its_own_thread_reads_is_not_written(tool: Any) -> None:
+    text = passing(256)
+    assert phases(text).cells[0].passes
+    tool.agrees(text, relative=1e-5)
 
 
 def test_the_state_stays_until_all_results_are_computed(tool: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -184,11 +185,35 @@ def softmax(a: int, r: int, c: int) -> str:
 
 
 def test_softmax_of_columns_is_one_kernel_of_two_levels(tool: Any) -> None:
-    texts = [softmax(2, 130, 33), softmax(1, 300, 5), softmax(140, 33, 64)]
+    texts = [softmax(2, 130, 33), softmax(1, 300, 5), softmax(140, 33, 64), softmax(3, 10, 71), softmax(2, 3, 260)]
     for text in texts:
         (segment,) = tool.plan(text).segments
         assert (segment.kind, [len(level) for level in segment.part.levels]) == ("column-reduction", [1, 1])
     tool.all_agree(texts, relative=1e-5)
+
+
+def test_a_thread_keeps_its_elements_of_a_column(tool: Any) -> None:
+    """Each is loaded once, by a thread of its own or by several that share the column; a long column is read again."""
+    few = replace(tool, target=replace(tool.target, core_count=1))
+    for sizes, ways in (((2, 9, 1030), 1), ((3, 100, 71), 4), ((1, 20000, 64), 0)):
+        text = softmax(*sizes)
+        part = few.plan(text).segments[0].part
+        assert (part.keeps, part.tile.ways if part.keeps else 0) == (ways > 0, ways)
+        assert ("kept_" in few.kernel(text).source) == part.keeps
+        few.agrees(text, relative=1e-5)
+        few.agrees(text.replace("f32", "f64"), relative=1e-5)
+
+
+def test_lanes_of_a_host_share_short_columns_that_are_read_again() -> None:
+    host = Tool("lanes", target=InLanes.of(H100))
+    assert host.plan(softmax(3, 10, 71)).kind == "column-reduction"
+    host.agrees(softmax(3, 10, 71), relative=1e-5)
+
+
+def test_short_columns_that_are_read_once_are_loops(tool: Any) -> None:
+    text = columns((3, 10, 71))
+    assert tool.plan(text).kind == "loop"
+    assert tool.plan(softmax(3, 10, 20)).kind == "loop"  # a warp would have no columns
 
 
 ARGMAX = f"""HloModule m

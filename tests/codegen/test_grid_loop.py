@@ -20,6 +20,7 @@ from hlo_opt.runtime.host.sanitize import _VOLATILE, WATCHED_FLAGS
 from tests.codegen.conftest import Tool, empty
 from tests.codegen.test_block_loop import CASES as OF_A_BLOCK
 from tests.loops import loop, lstm, power
+from tests.plans.test_block_loop import passing
 from tests.plans.test_grid_loop import FEW, shared
 
 WHOLE = "whole {\n  a = s32[] parameter(0)\n  b = s32[] parameter(1)\n  ROOT c = s32[] add(a, b)\n}\n"
@@ -126,6 +127,15 @@ def test_what_a_thread_has_just_computed_needs_no_meeting(read: str, phases: int
     assert len(part.phases) == phases
     for form in ("plain", "lanes"):
         Shared(form).all_agree([text])
+
+
+def test_what_only_its_own_thread_reads_is_not_written() -> None:
+    text = passing(1000)
+    part: Any = Shared().plan(text).segments[0].part
+    assert [cell.passes for cell in part.cells] == [True, False, False]
+    assert [str(shape) for shape in part.scratch] == ["f32[1000,4]", "f32[1000]", "f32[1000,4]"]
+    for form in ("plain", "lanes"):
+        Shared(form).all_agree([text], relative=1e-5)
 
 
 @pytest.mark.parametrize("turns", [2, 3, 4, 5, 8, 9])

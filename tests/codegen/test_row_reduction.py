@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from small_modules import ARGMAX_STEP
 
+from hlo_opt.analysis.targets import InLanes
 from hlo_opt.codegen import emit_kernel
+from tests.codegen.conftest import Tool
+from tests.small_modules import H100
 
 FOLDS = """
 add {{
@@ -41,7 +44,7 @@ def row_sum(rows: int, columns: int, element_type: str = "f32", init: str = "0",
 
 @pytest.mark.parametrize(
     ("rows", "columns", "threads", "rows_per_block"),
-    [(7, 32, 8, 8), (9, 33, 32, 8), (5, 513, 64, 4), (4, 1100, 96, 2), (3, 2500, 160, 1), (1, 40001, 1024, 1)],
+    [(7, 32, 8, 8), (9, 33, 8, 12), (5, 513, 64, 4), (4, 1100, 96, 2), (3, 2500, 160, 1), (1, 40001, 1024, 1)],
 )
 def test_sizes(tool: Any, rows: int, columns: int, threads: int, rows_per_block: int) -> None:
     text = row_sum(rows, columns)
@@ -277,25 +280,27 @@ def test_variadic(tool: Any, columns: int) -> None:
 
 
 def test_short_rows_share_a_warp(tool: Any) -> None:
-    """Rows of 4 to 64 elements, and how many neighbouring ones a thread folds; other short rows are loops."""
+    """Rows of 4 to 127 elements, and how many neighbouring ones a thread folds; some of fewer than eight are loops."""
     cases = {(100, 4): (2, 2), (77, 8): (4, 2), (1, 16): (4, 4), (33, 64): (4, 16)}
+    cases |= {(50, 12): (4, 2), (40, 31): (1, 4), (33, 9): (1, 2), (1, 20): (4, 2), (3, 127): (1, 16), (7, 100): (4, 8)}
     for (rows, columns), (vector, threads) in cases.items():
         plan = tool.plan(row_sum(rows, columns))
         (segment,) = plan.segments
         assert (segment.kind, segment.vector, segment.part.threads) == ("row-reduction", vector, threads)
         assert segment.part.rows_per_block(plan.launch.block) * threads % 32 == 0
-    others = [(100, 2), (50, 12), (40, 31), (9, 1)]
+    others = [(100, 2), (9, 1), (50, 3), (5, 7)]
     assert {tool.plan(row_sum(*sizes)).kind for sizes in others} == {"loop"}
     texts = [row_sum(*sizes, init="5") for sizes in (*cases, *others)]
-    texts += [row_sum(70, 16, t) for t in ("s8", "f64", "s64", "u16", "s32")]
-    texts += [row_sum(70, 16, t, "-inf", "max") for t in ("bf16", "f16", "f64")]
+    texts += [row_sum(70, n, t) for n in (16, 21) for t in ("s8", "f64", "s64", "u16", "s32")]
+    texts += [row_sum(70, n, t, "-inf", "max") for n in (16, 63) for t in ("bf16", "f16", "f64")]
     tool.all_agree(texts)
 
 
-def test_softmax_of_short_rows(tool: Any) -> None:
-    text = SOFTMAX.replace("[5,300]", "[45,16]").replace("f32[5]", "f32[45]")
+@pytest.mark.parametrize(("columns", "threads"), [(16, 4), (3, 2), (10, 2), (21, 4), (33, 8), (50, 4)])
+def test_softmax_of_short_rows(tool: Any, columns: int, threads: int) -> None:
+    text = SOFTMAX.replace("[5,300]", f"[45,{columns}]").replace("f32[5]", "f32[45]")
     (segment,) = tool.plan(text).segments
-    assert (segment.part.threads, len(segment.part.levels)) == (4, 2)
+    assert (segment.part.threads, len(segment.part.levels)) == (threads, 2)
     tool.agrees(text, relative=1e-6)
 
 
@@ -306,3 +311,12 @@ def test_variadic_short_rows(tool: Any) -> None:
     k, x, _ = tool.run(text, [data])
     np.testing.assert_array_equal(k, data.argmax(1))
     np.testing.assert_array_equal(x, data.max(1))
+
+
+@pytest.mark.parametrize("columns", [3, 10, 21, 31])
+def test_lanes_of_a_host_share_short_rows_that_are_read_again(columns: int) -> None:
+    """In a loop, each element would sum its row again."""
+    host = Tool("lanes", target=InLanes.of(H100))
+    text = SOFTMAX.replace("[5,300]", f"[45,{columns}]").replace("f32[5]", "f32[45]")
+    assert host.plan(text).kind == "row-reduction" and host.plan(row_sum(45, columns)).kind == "loop"
+    host.agrees(text, relative=1e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,6 +38,15 @@ LARGER = "  p = {t} parameter(0)\n  q = {t} parameter(1)\n  ROOT m = {t} maximum
 def test_loads_and_stores_are_joined(planner: Any, element_type: str, body: str) -> None:
     found = accesses(planner.kernel(module(element_type, body)).source)
     assert found and all(re.search(r"\.v\d\.", access) for access in found), found
+
+
+@pytest.mark.parametrize(("element_type", "size"), [("f32", 519), ("bf16", 1031), ("u8", 2063), ("f64", 514)])
+def test_a_rest_that_is_no_vector(tool: Any, element_type: str, size: int) -> None:
+    """Each of its elements has a thread: a prime number of them still moves in vectors."""
+    few = replace(tool, target=replace(tool.target, core_count=2, threads_per_core_limit=64))
+    text = module(element_type, LARGER, size)
+    assert few.plan(text).segments[0].vector > 1 and size % few.plan(text).segments[0].vector
+    few.agrees(text)
 
 
 def test_two_stores_to_one_array_are_joined(planner: Any) -> None:
@@ -117,8 +127,7 @@ def test_a_thread_takes_16_bytes(planner: Any, element_type: str, vector: int) -
     )
     large = 1 << 21
     assert planner.plan(module(element_type, body, large)).segments[0].vector == vector
-    assert planner.plan(module(element_type, body, large + 4)).segments[0].vector == 4
-    assert planner.plan(module(element_type, body, large + 1)).segments[0].vector == 1
+    assert planner.plan(module(element_type, body, large + 1)).segments[0].vector == vector
     assert planner.plan(module(element_type, body, 1000)).segments[0].vector == 1
 
 

@@ -68,6 +68,28 @@ def test_what_several_places_read_is_a_cell() -> None:
     assert opcodes(far) == [["sqrt"], ["add"]]
 
 
+PASSED = [  # of the sums of rows, only what is made of them lasts
+    "z = f32[] constant(0)",
+    "m = f32[SIZE] reduce(x1, z), dimensions={1}, to_apply=sum",
+    "k = f32[SIZE] logistic(m)",
+    "b = f32[SIZE,4] broadcast(k), dimensions={0}",
+    "u = f32[SIZE,4] reverse(x1), dimensions={0}",
+    "a = f32[SIZE,4] abs(u)",
+    "y = f32[SIZE,4] add(a, b)",
+]
+
+
+def passing(size: int) -> str:
+    return loop([f"f32[{size},4]"], [line.replace("SIZE", str(size)) for line in PASSED], ["y"])
+
+
+def test_a_cell_that_only_the_next_reads_has_no_memory() -> None:
+    part = phases(passing(256))
+    assert opcodes(part) == [["reduce", "logistic"], ["add"]]
+    assert [cell.passes for cell in part.cells] == [True, False, False]
+    assert part.shared_bytes(512) == 4 * 256 * (4 + 4 + 1)  # the state, its next value, and what is made of the sums
+
+
 def test_what_kernels_of_a_round_compute_twice_is_one_value() -> None:
     """Fusion copies what several kernels read into each of them."""
     once = [f"h{k} = f32[64] sqrt(x1)" for k in (0, 1)] + ["up = f32[64] exponential(h0)", "down = f32[64] negate(h1)"]

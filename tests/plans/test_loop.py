@@ -23,7 +23,7 @@ SMALL = replace(H100, core_count=2, threads_per_core_limit=256)
 def test_vector_width_follows_the_device() -> None:
     assert loop("270332").segments[0].vector == 1
     assert loop("270336").segments[0].vector == 4
-    assert loop("270338").segments[0].vector == 2
+    assert loop("270338").segments[0].vector == 4
     assert loop("512", SMALL).segments[0].vector == 4
     assert loop("508", SMALL).segments[0].vector == 1
 
@@ -34,6 +34,12 @@ def test_elements_that_share_bytes_are_written_by_whole_bytes() -> None:
         module = parse(text)
         found = plan(region_of(module, module.entry.root), H100)
         assert isinstance(found, Plan) and found.segments[0].vector == vector
+
+
+def test_a_rest_that_is_no_vector_has_threads_of_its_own() -> None:
+    """Not so where threads are lanes of a processor, or where elements share bytes."""
+    assert loop("270339").launch.grid * 128 >= 270336 // 4 + 3 > (loop("270339").launch.grid - 1) * 128
+    assert loop("270339", InLanes.of(H100)).segments[0].vector == 1
 
 
 def test_launch_covers_every_element() -> None:
@@ -57,7 +63,7 @@ def test_threads_beside_each_other_read_windows_along_memory() -> None:
 
 
 def test_threads_beside_each_other_fold_short_rows() -> None:
-    """A thread folds one row of 12: with four, each of its loads would touch 32 lines. Rows of two take no longer than
+    """Two threads share a row of 12: alone, each of its loads would touch 32 lines. Rows of two take no longer than
     their bytes, and folds of another dimension read neighbours anyway. The lanes of a processor have no lines."""
     text = """HloModule m
 
@@ -80,6 +86,6 @@ ENTRY e {
         assert isinstance(made, Plan)
         return made.kind, made.segments[0].vector
 
-    assert [vector(columns, "1,0") for columns in (12, 3, 2)] == [("loop", 1), ("loop", 2), ("loop", 4)]
+    assert [vector(columns, "1,0") for columns in (12, 3, 2)] == [("row-reduction", 4), ("loop", 2), ("loop", 4)]
     assert vector(3, "0,1") == ("loop", 4)
     assert vector(12, "1,0", InLanes.of(H100)) == ("loop", 4)

@@ -35,6 +35,14 @@ from tests.small_modules import H100, module_of, planned
         ("f32", 16, 4, 4),
         ("f64", 4, 2, 2),
         ("s8", 16, 8, 2),
+        ("f32", 9, 1, 2),
+        ("f32", 10, 2, 2),
+        ("f32", 33, 1, 8),
+        ("f32", 50, 2, 4),
+        ("f32", 100, 4, 8),
+        ("bf16", 48, 8, 4),
+        ("bf16", 63, 1, 8),
+        ("bf16", 255, 1, 32),
     ],
 )
 def test_vectors(kind: str, columns: int, vector: int, threads: int) -> None:
@@ -221,3 +229,16 @@ def test_a_row_of_less_than_a_warp_has_one_block(columns: int) -> None:
     """The first warp of the last block would read parts by lanes that the row does not have."""
     (segment,) = Tool().plan(heavy_row(columns)).segments
     assert isinstance(segment.part, Rows) and segment.part.threads < 32 and segment.part.parts == 1
+
+
+@pytest.mark.parametrize(("columns", "step"), [(33, 1), (100, 1), (21, 2), (100, 2)])
+def test_the_price_counts_the_elements_of_short_rows_that_exist(columns: int, step: int) -> None:
+    """Threads beyond the end of a row would read the next one: each element is read once all the same. With a step of
+    two, neighbours in memory are read as one access."""
+    wide = columns * step
+    lines = [f"p = f32[65536,{wide}]{{1,0}} parameter(0)", "z = f32[] constant(0)"]
+    for k in range(step):
+        lines.append(f"x{k} = f32[65536,{columns}] slice(p), slice={{[0:65536], [{k}:{wide}:{step}]}}")
+    lines.append(f"m = f32[65536,{columns}] add(x0, x{step - 1})")
+    made = planned(module_of(*lines, "r = f32[65536]{0} reduce(m, z), dimensions={1}, to_apply=sum"))
+    assert made.kind == "row-reduction" and price(made, H100).read == pytest.approx(65536 * wide * 4, rel=0.01)

@@ -61,7 +61,7 @@ def test_side_outputs_of_a_row_reduction() -> None:
   ROOT r = (f32[64,100]{1,0}, f32[64]{0}, f32[64]{0}) tuple(e, s, m)
 """
     )
-    assert shape_of(found) == [("row-reduction", (0, 1, 2), 8)]
+    assert shape_of(found) == [("row-reduction", (0, 1, 2), 2)]
     assert found.row_reductions == 1
 
 
@@ -86,8 +86,8 @@ def test_reductions_of_other_rows_and_an_output_of_neither_size() -> None:
         )
         for s in found.segments
     )
-    assert kinds == [("loop", (2,), 1, 1), ("row-reduction", (0,), 32, 8), ("row-reduction", (1,), 192, 1)]
-    assert found.launch.block == 256 and found.launch.grid == 8 + 5 + 1
+    assert kinds == [("loop", (2,), 1, 1), ("row-reduction", (0,), 8, 32), ("row-reduction", (1,), 192, 1)]
+    assert found.launch.block == 256 and found.launch.grid == 2 + 5 + 1
     assert found.launch.shared_bytes == 6 * 4
     assert found.row_reductions == 2
 
