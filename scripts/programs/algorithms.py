@@ -59,11 +59,11 @@ def hash_encoding_gradient(places: jax.Array, table: jax.Array, wanted: jax.Arra
 def viterbi(emissions: jax.Array, moves: jax.Array) -> Arrays:
     """The best path of states: a loop forward that notes where from, and one back."""
 
-    def forward(best: jax.Array, emission: jax.Array) -> Arrays:
+    def forward(best: jax.Array, emission: jax.Array) -> tuple[jax.Array, jax.Array]:
         through = best[:, :, None] + moves[None]
         return through.max(1) + emission, through.argmax(1)
 
-    def back(state: jax.Array, origin: jax.Array) -> Arrays:
+    def back(state: jax.Array, origin: jax.Array) -> tuple[jax.Array, jax.Array]:
         before = jnp.take_along_axis(origin, state[:, None], 1)[:, 0]
         return before, state
 
