@@ -25,7 +25,9 @@ from hlo_opt.text.aliases import aliases_of
 
 WORTH = 0.98
 """The most that the kernels may take afterwards, relative to before, where a kernel writes something else; where it
-writes less, they may take as long as before."""
+writes less, or something much smaller, they may take as long as before."""
+MUCH = 4
+"""How many times smaller that is: a mask in place of the f32 that are made of it."""
 _MOST = 16
 """Operations that move; more take a kernel longer than it saves."""
 
@@ -236,7 +238,8 @@ def _pays(boundary: Boundary, cut: _Cut, context: PassContext) -> bool:
             total += price(kernel_plan, target).us if isinstance(kernel_plan, Plan) else math.inf
         return total
 
-    worth = WORTH if cut.narrow is not None else 1.0
+    is_clear = cut.narrow is None or _bytes(cut.narrow) * MUCH <= _bytes(boundary.value)
+    worth = 1.0 if is_clear else WORTH
     pays = us(candidates) <= worth * us([producer, *readers])
     for body in (shortened, *(body for _, body in lengthened)):
         edit.remove_computation(body)

@@ -125,7 +125,7 @@ def _matrix(dot: Instruction) -> int | None:
     for side in range(2):
         vector = dot.operands[1 - side]
         free = numbers.free(vector.shape.rank, right=side == 0)
-        if dot.operands[side] is not vector and all(vector.shape.dimensions[d] == 1 for d in free):
+        if all(vector.shape.dimensions[d] == 1 for d in free):
             matrices.append(side)
     return next((side for side in matrices if _is_beside(dot.operands[side])), next(iter(matrices), None))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from scripts.programs import (
     adam,
+    algorithms,
     cartpole,
     clustering,
     control,
@@ -53,8 +54,10 @@ MEASURED = (
     filters,
     training,
     model_parts,
+    algorithms,
 )
-"""Five programs of each kind that was once worse than XLA:GPU, and parts of models; no dumps of them are kept."""
+"""Five programs of each kind that was once worse than XLA:GPU, parts of models, and algorithms; no dumps of them are
+kept."""
 
 
 def measured_cases() -> dict[str, Case]:

@@ -89,6 +89,37 @@ ENTRY e {{
   ROOT c = s64[256]{{0}} fusion(k, k), kind=kInput, calls=k1
 }}
 """
+MASK = f"""{HEAD}
+k0 {{
+  p = s32[8192]{{0}} parameter(0)
+  q = s32[8192,64]{{1,0}} broadcast(p), dimensions={{0}}
+  i = s32[64]{{0}} iota(), iota_dimension=0
+  j = s32[8192,64]{{1,0}} broadcast(i), dimensions={{1}}
+  e = pred[8192,64]{{1,0}} compare(q, j), direction=EQ
+  w = f32[8192,64]{{1,0}} convert(e)
+  zero = f32[] constant(0)
+  n = f32[64]{{0}} reduce(w, zero), dimensions={{0}}, to_apply=add
+  ROOT r = (f32[64]{{0}}, f32[8192,64]{{1,0}}) tuple(n, w)
+}}
+
+k1 {{
+  m = f32[8192,64]{{1,0}} parameter(0)
+  x = f32[8192,16]{{1,0}} parameter(1)
+  d = f32[64,16]{{1,0}} dot(m, x), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
+  ROOT s = f32[64,16]{{1,0}} negate(d)
+}}
+
+ENTRY e {{
+  p = s32[8192]{{0}} parameter(0)
+  x = f32[8192,16]{{1,0}} parameter(1)
+  k = (f32[64]{{0}}, f32[8192,64]{{1,0}}) fusion(p), kind=kInput, calls=k0
+  n = f32[64]{{0}} get-tuple-element(k), index=0
+  m = f32[8192,64]{{1,0}} get-tuple-element(k), index=1
+  c = f32[64,16]{{1,0}} fusion(m, x), kind=kLoop, calls=k1
+  ROOT r = (f32[64]{{0}}, f32[64,16]{{1,0}}) tuple(n, c)
+}}
+"""
+"""Which of 64 each element belongs to: to compute this again takes the product longer than to read it."""
 
 
 def narrowed(text: str) -> Module:
@@ -105,7 +136,9 @@ def between(module: Module) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("text", "types"), [(CONVERT, ["bf16"]), (TWO, ["bf16"]), (KEYS, ["s32"])], ids=["convert", "two results", "keys"]
+    ("text", "types"),
+    [(CONVERT, ["bf16"]), (TWO, ["bf16"]), (KEYS, ["s32"]), (MASK, ["pred"])],
+    ids=["convert", "two results", "keys", "mask"],
 )
 def test_readers_compute_what_is_wide(text: str, types: list[str]) -> None:
     parsed, made = hlo_opt.parse(text), narrowed(text)

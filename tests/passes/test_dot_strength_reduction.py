@@ -193,6 +193,23 @@ def test_a_product_of_a_product_is_a_fold_too() -> None:
     assert [i.opcode for i in made.entry.instructions].count("reduce") == 2
 
 
+@pytest.mark.parametrize("batch", [False, True], ids=["one vector", "a batch of them"])
+def test_a_product_of_a_vector_and_itself_is_a_fold(batch: bool) -> None:
+    """The squared length of a residual, which the kernel that computes it can fold."""
+    size, out, how = ("1000", "", "")
+    if batch:
+        size, out, how = ("8,1000", "8", "lhs_batch_dims={0}, rhs_batch_dims={0}, ")
+    contracted = int(batch)
+    fused, _ = hlo_opt.fuse(
+        hlo_opt.parse(
+            f"HloModule m\n\nENTRY e {{\n  a = f32[{size}] parameter(0)\n  b = f32[{size}] parameter(1)\n"
+            f"  r = f32[{size}] subtract(a, b)\n  d = f32[{out}] dot(r, r), {how}lhs_contracting_dims={{{contracted}}}, "
+            f"rhs_contracting_dims={{{contracted}}}\n  ROOT t = (f32[{size}], f32[{out}]) tuple(r, d)\n}}\n"
+        )
+    )
+    assert module_summary(fused, H100).launches == 1
+
+
 def test_the_kernel_that_computes_the_matrix_folds_it() -> None:
     fused, _ = hlo_opt.fuse(hlo_opt.parse(state("rows of a matrix")))
     assert module_summary(fused, H100).launches == 1
