@@ -58,7 +58,7 @@ class Loop:
     def of(cls, seed: int, text: str, device: str | DeviceTarget = DEFAULT_TARGET) -> Loop:
         module = hlo_opt.parse(text)
         inputs = [whole(a) for a in module_inputs(module, seed=seed)]
-        fused, _ = hlo_opt.fuse(module, passes=PASSES, target=device)
+        fused, _ = hlo_opt.fuse(module, passes=PASSES, target=device)  # type: ignore[arg-type]
         wanted = [np.asarray(a) for a in hlo_opt.evaluate(module, inputs)]
         return cls(seed, text, fused, build_schedule(fused), inputs, wanted)
 

@@ -113,7 +113,7 @@ class KernelSet:
         return tuple(self._part(each, [leaves]) for each, leaves in zip(separate, positions, strict=True))
 
     def _part(self, kernel_plan: Plan, positions: list[tuple[int, ...]]) -> KernelOfLeaves:
-        kernel = emit_kernel(kernel_plan)
+        kernel = replace(emit_kernel(kernel_plan), compute_capability=self._target.compute_capability)
         first = self._by_symbol.setdefault(kernel.symbol, kernel)
         if (kernel.inputs, kernel.outputs) == (first.inputs, first.outputs):
             kernel = first
@@ -130,7 +130,7 @@ class KernelSet:
 
     def in_place(self, kernel: Kernel, pairs: Sequence[tuple[int, int]]) -> Kernel:
         """The kernel with outputs in the memory of operands: (output, operand), among its `sharing`."""
-        emitted = emit_kernel(self._plans[kernel], sorted(pairs))
+        emitted = replace(emit_kernel(self._plans[kernel], sorted(pairs)), compute_capability=kernel.compute_capability)
         shared = replace(
             self._by_symbol.setdefault(emitted.symbol, emitted), inputs=kernel.inputs, outputs=kernel.outputs
         )
