@@ -19,6 +19,9 @@ from hlo_opt.ir.size import NAME as SIZE
 from hlo_opt.ir.size import most, unsigned
 from hlo_opt.ops.code import Name
 
+WAITING = 70
+"""The first devices whose threads say that they wait for others: a fibre that does not would wait for ever."""
+
 
 def plain_unit(kernels: Sequence[Kernel]) -> str:
     """One translation unit with the given kernels."""
@@ -41,7 +44,8 @@ def _unit(kernels: Sequence[Kernel], settings: Sequence[str]) -> str:
     for kernel in kernels:
         section = f"hlo_{kernel.symbol}"
         parts.append(
-            f'\n#undef HLO_SHARED\n#define HLO_SHARED HLO_SECTION("{section}")\n#line 1\n'
+            f'\n#undef HLO_SHARED\n#define HLO_SHARED HLO_SECTION("{section}")\n'
+            f"#undef __CUDA_ARCH__\n#define __CUDA_ARCH__ {10 * max(kernel.compute_capability, WAITING)}\n#line 1\n"
             f"namespace of_{kernel.symbol} {{\n{kernel.source}{_launch(kernel, section)}}}\n"
         )
     return "".join(parts)

@@ -73,6 +73,7 @@ class Kernel:
     meets     threads may write the same element
     kept      bytes of kept memory: zero before the first launch, and reset by each launch for the next. Overlapping
               launches need separate memory. 0: none
+    compute_capability  of the device that it is for: which branches of its text the plain form has
     size      the kernel is for a range of sizes, and takes the size as its last argument, an `int`: a
               `hlo_opt.ir.size.Size` until `at` says which, as are dimensions and numbers of the launch. 0: it takes
               none
@@ -90,6 +91,7 @@ class Kernel:
     in_order: bool = False
     rereads: bool = False
     meets: bool = False
+    compute_capability: int = 90
     kept: int = 0
     size: int = 0
 

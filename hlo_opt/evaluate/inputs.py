@@ -29,6 +29,9 @@ FEWEST_SPECIAL, MOST_SPECIAL = 6, 0.25
 """Elements of a small array that are infinite or NaN where any are to be, and the greatest share of them: a small share
 of few elements would be none."""
 
+ENDS_SHARE = 0.125
+"""The share of integers of their whole type that are its least or greatest: minus the least is no number of it."""
+
 FEW_CHOICES = 9
 """A scalar index with fewer values than this takes them in turn, draw by draw: the branches of a conditional."""
 
@@ -45,7 +48,7 @@ class Style:
     sparse    half of the floats are 0, and more elements equal a deciding value, so that computed values tie too
     beyond    share of indices that are out of range
     special   share of floats that are infinite or NaN; where a wish asks for these, most elements are special or zero
-    wide      integers of which no range is asked are any of their type
+    wide      integers of which no range is asked are any of their type, some of them the least or the greatest
     """
 
     number: int = 0
@@ -199,6 +202,9 @@ def _integers(generator: Generator, shape: Shape, wish: Wish, style: Style) -> A
     assert low is not None and high is not None
     high = max(low, high)
     x = _within(generator, low, high, sizes)
+    if style.wide and (low, high) == (least, most):
+        ends = np.where(generator.integers(0, 2, sizes) == 0, np.asarray(low, x.dtype), np.asarray(high, x.dtype))
+        x = np.asarray(np.where(generator.random(sizes) < ENDS_SHARE, ends, x))
     if not sizes and wish.form is WishForm.INDEX and high - low < FEW_CHOICES:
         return _in_turn(x, (low, high), (least, most), style.number)
     if wish.gap is not None:
@@ -260,15 +266,21 @@ _LARGEST_INDEX = 1 << 60
 64-bit integer."""
 
 
+_BEYOND_AN_END = (1, 4)
+"""The numbers of the draws in which scalar indices are before and beyond their range."""
+
+
 def _put_beyond(generator: Generator, x: Array, range_: tuple[int, int], type_: tuple[int, int], style: Style) -> Array:
-    """Move some indices just beyond one end, or far beyond it; a scalar always in the first such style."""
+    """Move some indices just beyond one end, or far beyond it; a scalar always in two styles, at one end in each."""
     low, high = range_
     least, most = type_
     far = max(high - low, 1)
     below = low - 1 - generator.integers(0, far + 1, x.shape)
     above = high + 1 + generator.integers(0, 2, x.shape) * generator.integers(0, far + 1, x.shape)
     outside = np.clip(np.where(generator.integers(0, 2, x.shape) == 0, below, above), least, most).astype(x.dtype)
-    share = style.beyond if x.shape else 1.0 if style.number == 1 else 0.25
+    share = style.beyond if x.shape else 0.25
+    if not x.shape and style.number in _BEYOND_AN_END:
+        share, outside = 1.0, np.clip((below, above)[_BEYOND_AN_END.index(style.number)], least, most).astype(x.dtype)
     return np.asarray(np.where(generator.random(x.shape) < share, outside, x))
 
 

@@ -21,7 +21,7 @@ from hlo_opt.ir.values import Array
 from hlo_opt.ops import find
 from hlo_opt.ops.collective.module_devices import check_devices
 from hlo_opt.ops.sets import APPLIED, looped, tuple_elements, tuple_index
-from hlo_opt.ops.ways import ENDS, RUNS, SPECIAL, WRAPS, Ways
+from hlo_opt.ops.ways import ENDS, QUIET, RUNS, SPECIAL, WRAPS, Ways
 from hlo_opt.ops.wishes import Bounds, is_special
 
 
@@ -218,7 +218,7 @@ def styles() -> Iterator[Style]:
     yield Style(1, loudness=1e-3, axis=-1, beyond=0.125)
     yield Style(2, whole=True, beyond=0.125, axis=-1)
     yield Style(3, loudness=30.0, beyond=0.5)
-    yield Style(4, sparse=True)
+    yield Style(4, sparse=True, beyond=0.125)
     yield Style(5, special=0.03, axis=-1)
     for number in range(6, MOST_TRIED):
         yield Style(
@@ -307,7 +307,9 @@ def _try(module: Module, seed: int, style: Style, seen: WayWatcher, max_steps: i
             raise
         return None
     shares = [np.isfinite(o).mean() if o.dtype.kind in "fc" else 1.0 for own in outputs for o in own if o.size]
-    return _Tried(Draw(inputs, outputs, style), frozenset(seen.gone), seen.work, min(map(float, shares), default=1.0))
+    # a product exceeds its type by a large constant too; only numbers of the whole type have all its bits
+    gone = frozenset(key for key in seen.gone if style.wide or key[1] != WRAPS)
+    return _Tried(Draw(inputs, outputs, style), gone, seen.work, min(map(float, shares), default=1.0))
 
 
 def _chosen(tried: list[_Tried], ways: dict[tuple[Instruction, str], None], most: int) -> Reached:
@@ -327,7 +329,7 @@ def _chosen(tried: list[_Tried], ways: dict[tuple[Instruction, str], None], most
         chosen.append(best)
         gone |= best.gone
         left.remove(best)
-    unreached = tuple(Way(*key) for key in ways if key not in gone and key[1] != WRAPS)
+    unreached = tuple(Way(*key) for key in ways if key not in gone and key[1] not in QUIET)
     return Reached(tuple(t.draw for t in chosen), unreached, len(tried))
 
 

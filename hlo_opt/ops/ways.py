@@ -72,8 +72,11 @@ SPECIAL = frozenset({INFINITE, NAN})
 """Ways that need infinities or NaN, which ordinary inputs do not contain."""
 TERMS = ("has a first term that never matters", "has a second term that never matters")
 WRAPS = "never exceeds its type"
-"""Of integers: a way that needs numbers as large as the type has. Wishes may exclude them (an index that is counted
-from the end), so nobody is told that it was not taken."""
+"""Of integers: a way that needs numbers as large as the type has."""
+BEFORE, BEYOND = "has no index before its range", "has no index beyond its range"
+QUIET = frozenset({WRAPS, BEFORE, BEYOND})
+"""Ways that wishes may exclude (an index that is counted from the end, one of which only one end is cut off), so that
+nobody is told that they were not taken."""
 FITS, TOO_FAR = "always shifts all bits out", "never shifts all bits out"
 ZERO, OTHER = "is never zero", "is always zero"
 
@@ -199,21 +202,28 @@ def _matters(event: EvaluationView, number: int) -> bool:
 
 
 _IN_NUMBERS: Mapping[str, Callable[..., Any]] = {
-    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "convert": np.asarray
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "convert": np.asarray, "abs": np.abs,
+    "negate": np.negative,
 }  # fmt: skip
 
 
 def _wrap_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
-    """Whether numbers between the bounds of integer operands give one that the type does not have."""
-    kinds = [shape.type for shape in (i.shape, *(o.shape for o in i.operands))]
-    if all(kind.is_integer for kind in kinds) and not all(math.isinf(end) for own in bounds for end in own):
+    """Whether numbers between the bounds of integer operands give one that the type does not have. A float that an
+    integer becomes has it, but the number may need each bit of its own type."""
+    is_number = i.shape.type.is_integer or (i.opcode == "convert" and i.shape.type.is_float)
+    are_integers = is_number and all(o.shape.type.is_integer for o in i.operands)
+    if are_integers and not all(math.isinf(end) for own in bounds for end in own):
         ends = np.meshgrid(*[np.array(own, np.float64) for own in bounds])
         if _exceeds_type(i, ends):
             yield WRAPS
 
 
 def _exceeds_type(i: Instruction, operands: Sequence[Any]) -> bool:
-    low, high = (float(end) for end in i.shape.type.limits)
+    if i.shape.type.is_integer:
+        low, high = (float(end) for end in i.shape.type.limits)
+    else:
+        high = 2.0 ** (i.operands[0].shape.type.bits - 1) - 1
+        low = -high
     with np.errstate(all="ignore"):
         exact = _IN_NUMBERS[i.opcode](*[np.asarray(o).astype(np.float64) for o in operands])
     return _any((exact < low) | (exact > high))
@@ -244,8 +254,12 @@ def _index_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
     first, rooms = _rooms(i)
     known = bounds[first : first + len(rooms)] if len(rooms) == len(i.operands) - first else bounds[first : first + 1]
     yield IN
-    if any(low < 0 or high > max(rooms, default=0) for low, high in known) and rooms:
-        yield OUT
+    ends = (
+        (BEFORE, any(low < 0 for low, _ in known)),
+        (BEYOND, any(high > max(rooms, default=0) for _, high in known)),
+    )
+    out = [way for way, is_open in ends if is_open and rooms]
+    yield from [OUT, *out] if out else []
 
 
 def _rooms(i: Instruction) -> tuple[int, list[int]]:
@@ -280,11 +294,13 @@ def _index(event: EvaluationView, missing: set[str]) -> Iterator[str]:
         vector = np.asarray(starts[0]).reshape(-1) if starts else ()
         parts = list(starts) if len(starts) == len(rooms) else list(vector)
     for part, room in zip(parts, rooms, strict=False):
-        inside = (part >= 0) & (part <= room)
-        if _any(inside):
+        before, beyond = part < 0, part > room
+        if not np.all(before | beyond):
             yield IN
-        if not np.all(inside):
-            yield OUT
+        if _any(before):
+            yield from (OUT, BEFORE)
+        if _any(beyond):
+            yield from (OUT, BEYOND)
 
 
 INDICES = Ways(_index_ways, _index, _index_operands)

@@ -172,3 +172,12 @@ def test_instructions_of_ptx_round_as_the_types_do(name: str, bits: int) -> None
     executable = hlo_opt.compile(module, backend="host", form="plain")
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(executable(data)[0].view(np.uint16), data.astype(dtype).view(np.uint16))
+
+
+@pytest.mark.parametrize(("target", "branch_runs"), [("v100", True), ("h100_sxm", False)])
+def test_the_branch_of_the_device_is_what_runs(target: str, branch_runs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bf16 is rounded by an instruction from sm_80 on; before, by a text that cuts it off here."""
+    module = hlo_opt.parse("HloModule m\n\nENTRY e {\n  p = f32[64] parameter(0)\n  ROOT r = bf16[64] convert(p)\n}\n")
+    fused, _ = hlo_opt.fuse(module, target=target)
+    changed(monkeypatch, lambda source: source.replace("(bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16", "bits >> 16"))
+    assert check(module, fused, backend="host").ok is not branch_runs

@@ -187,3 +187,33 @@ def test_a_scalar_index_is_out_of_range_once() -> None:
             seed,
         )
         assert found.unreached == ()
+
+
+@pytest.mark.parametrize(
+    "made",
+    ["s32[64] abs(x)", "s32[64] negate(x)", "s32[64] multiply(x, k)", "f32[64] convert(u)", "u8[64] convert(x)"],
+)
+def test_integers_are_any_of_their_type_where_that_matters(made: str) -> None:
+    """A product with a large constant exceeds its type for small numbers too."""
+    body = (
+        "  x = s32[64] parameter(0)\n  u = u32[64] parameter(1)\n  l = s32[] constant(1664525)\n"
+        f"  k = s32[64] broadcast(l), dimensions={{}}\n  ROOT r = {made}"
+    )
+    found = reaching_inputs(parse(entry(body)))
+    drawn = [d.inputs[0]["(u)" in made] for d in found.draws if d.style.wide]
+    assert drawn and all(ends.min() == np.iinfo(ends.dtype).min and ends.max() == np.iinfo(ends.dtype).max
+                         for ends in drawn)  # fmt: skip
+
+
+def test_a_float_has_each_number_that_a_byte_has() -> None:
+    body = "  x = s8[64] parameter(0)\n  y = s16[64] convert(x)\n  ROOT r = f32[64] convert(y)"
+    assert ways_of(parse(entry(body))) == {}
+
+
+def test_an_index_is_drawn_beyond_both_ends() -> None:
+    body = (
+        "  x = f32[64] parameter(0)\n  i = s32[] parameter(1)\n  "
+        "ROOT r = f32[8] dynamic-slice(x, i), dynamic_slice_sizes={8}"
+    )
+    drawn = [int(d.inputs[0][1]) for d in reaching_inputs(parse(entry(body))).draws]
+    assert min(drawn) < 0 and max(drawn) > 56 and any(0 <= i <= 56 for i in drawn)

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 import hlo_opt
+from hlo_opt.analysis.targets import DeviceTarget, InLanes
 from hlo_opt.evaluate.inputs import module_inputs
-from hlo_opt.passes import while_fusion
-from hlo_opt.plans import grid_loop, grid_search, kinds
 from hlo_opt.runtime.executable import compile
 from hlo_opt.runtime.host.library import has_compiler
-from scripts.random_loops import Loop, differences
+from scripts.random_loops import Loop, always, differences
+from tests.random_cell_loops import random_cell_loop
 from tests.random_loops import random_loop
 from tests.random_wild_loops import random_wild_loop
+from tests.small_modules import H100
 
 PIPELINE = "while-fusion,dce"
 
@@ -38,23 +39,29 @@ def test_a_good_part_of_them_is_one_launch() -> None:
 
 @pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 @pytest.mark.parametrize("first", [0, 20])
-def test_wild_loops_agree_where_there_is_a_plan(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(while_fusion._Candidate, "pays", lambda self, context: self.plan(context) is not None)
-    loops = [Loop.of(seed, random_wild_loop(Random(seed))) for seed in range(first, first + 20)]
+def test_wild_loops_agree_where_there_is_a_plan(first: int) -> None:
+    with always():
+        loops = [Loop.of(seed, random_wild_loop(Random(seed))) for seed in range(first, first + 20)]
     assert sum(loop.is_alone for loop in loops) >= 12
     assert differences(loops) == []
 
 
 @pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
-def test_loops_that_blocks_share_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loops_that_blocks_share_agree() -> None:
     """No other kind may have them, and blocks are small, so that small loops have several."""
-    monkeypatch.setattr(while_fusion._Candidate, "pays", lambda self, context: self.plan(context) is not None)
-    for module in (grid_loop, grid_search):
-        monkeypatch.setattr(module, "BLOCK", 32)
-    others = [k for k in kinds.KINDS if k.name not in ("lane-loop", "block-loop")]
-    monkeypatch.setattr(kinds, "KINDS", others)
-    loops = [Loop.of(seed, random_loop(Random(seed))) for seed in range(10)]
-    loops += [Loop.of(seed, random_wild_loop(Random(seed))) for seed in range(12)]
+    with always("grid-loop", 32):
+        loops = [Loop.of(seed, random_loop(Random(seed))) for seed in range(10)]
+        loops += [Loop.of(seed, random_wild_loop(Random(seed))) for seed in range(12)]
+        loops += [Loop.of(seed, random_cell_loop(Random(seed))) for seed in range(8)]
     shared = [k for loop in loops for k in loop.schedule.kernels if k.launch.cooperative]
-    assert len(shared) >= 8 and sum(k.launch.grid > 1 for k in shared) >= 4
+    assert len(shared) >= 12 and sum(k.launch.grid > 1 for k in shared) >= 6
+    assert differences(loops) == []
+
+
+@pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+@pytest.mark.parametrize("device", [H100, InLanes.of(H100)], ids=["device", "lanes"])
+def test_loops_of_a_block_agree(device: DeviceTarget) -> None:
+    with always("block-loop", 64):
+        loops = [Loop.of(seed, random_cell_loop(Random(seed)), device) for seed in range(8)]
+    assert sum(loop.is_alone for loop in loops) >= 6
     assert differences(loops) == []

@@ -134,6 +134,22 @@ def test_a_compiler_in_the_background_gives_way(
     assert int(noted.read_text()) == ours
 
 
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_compiler_that_stops_by_its_own_fault_makes_plainer_code(
+    last: int, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GCC 12 does at the largest of bytes under a condition, on processors with AVX512."""
+    broken = tmp_path / "broken"
+    taken = "".join(f"*unit0*{flag}*) ;; " for flag in library.PLAINER[last])
+    broken.write_text(
+        f'#!/bin/sh\ncase "$*" in {taken}*unit0*) echo "unit0.cpp:3:1: internal compiler error: in extract_insn" >&2; '
+        'exit 1;; esac\nexec g++ "$@"\n'
+    )
+    broken.chmod(0o755)
+    monkeypatch.setenv("CXX", str(broken))
+    assert library.built([UNIT]).exists()
+
+
 def test_a_compiler_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "ANSWER_SECONDS", 0.05)
     with pytest.raises(BackendError, match=r"HLO511 the C\+\+ compiler sleep takes more than 0\.05 s"):

@@ -240,6 +240,7 @@ AFTER = "x = f32[64] parameter(0)\n u = f32[4] parameter(1)\n i = s32[] paramete
 UPDATE = "d = f32[64] dynamic-update-slice(x, u, i)"
 KEYS = "k { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = pred[] compare(a, b), direction=LT TYPE }"
 TWO = "x = f32[64] parameter(0)\n y = f32[64] parameter(1)"
+WITHIN = "x = f32[64] parameter(0)\n l = f32[] constant(-1)\n h = f32[] constant(1)"
 BRANCHES = "".join(f"{n} {{ q = f32[4] parameter(0)\n ROOT r = f32[4] {n}(q) }}\n" for n in ("sine", "cosine", "abs"))
 SWITCH = "conditional(p, x, x, x), branch_computations={sine, cosine, abs}"
 
@@ -274,8 +275,42 @@ SWITCH = "conditional(p, x, x, x), branch_computations={sine, cosine, abs}"
             p = s32[] select(above, zero, p.0)\n ROOT r = f32[4] {SWITCH}""",
             (BRANCHES, BRANCHES),
         ),
+        (
+            f"{WITHIN}\n ROOT r = f32[64] clamp(l, x, h)",
+            f"""{WITHIN}\n ls = f32[64] broadcast(l), dimensions={{}}\n more = pred[64] compare(x, ls), direction=GT
+            m = f32[64] select(more, x, ls)\n ROOT r = f32[64] clamp(l, m, h)""",
+            ("", ""),
+        ),
+        (
+            f"{AFTER}\n ROOT s = f32[4] dynamic-slice(x, i), dynamic_slice_sizes={{4}}",
+            f"{AFTER}\n k = s32[] abs(i)\n ROOT s = f32[4] dynamic-slice(x, k), dynamic_slice_sizes={{4}}",
+            ("", ""),
+        ),
+        (
+            "x = u64[64] parameter(0)\n l = u64[] constant(6364136223846793005)\n"
+            " k = u64[64] broadcast(l), dimensions={}\n ROOT r = u64[64] multiply(x, k)",
+            "x = u64[64] parameter(0)\n l = u64[] constant(6364136223846793005)\n"
+            " k = u64[64] broadcast(l), dimensions={}\n y = s32[64] convert(x)\n z = u64[64] convert(y)\n"
+            " ROOT r = u64[64] multiply(z, k)",
+            ("", ""),
+        ),
+        (
+            "x = u32[64] parameter(0)\n ROOT r = f32[64] convert(x)",
+            "x = u32[64] parameter(0)\n y = s32[64] bitcast-convert(x)\n ROOT r = f32[64] convert(y)",
+            ("", ""),
+        ),
+        (
+            "x = s32[64] parameter(0)\n ROOT r = s32[64] abs(x)",
+            "x = s32[64] parameter(0)\n l = s32[] constant(-2147483647)\n ls = s32[64] broadcast(l), dimensions={}\n"
+            " m = s32[64] maximum(x, ls)\n ROOT r = s32[64] abs(m)",
+            ("", ""),
+        ),
     ],
-    ids=["a read before an update", "not less on NaN", "a maximum of NaN", "a sort of NaN", "an index of no branch"],
+    ids=[
+        *("a read before an update", "not less on NaN", "a maximum of NaN", "a sort of NaN", "an index of no branch"),
+        *("NaN within bounds", "a start before the array", "bits of a product", "an unsigned number"),
+        "the least of all numbers",
+    ],
 )
 def test_drawn_inputs_show_what_plain_ones_would_not(right: str, wrong: str, before: tuple[str, str]) -> None:
     original, other = module(right, before[0]), module(wrong, before[1])

@@ -133,6 +133,7 @@ elementwise(
     1,
     lambda call, x: -x,
     one_step=True,
+    ways="WRAPPING",
     spread=faces.FALLING.but(complex=faces.FALLING.real, keeps=True),
     accepts=NUMBERS,
     cuda={
@@ -146,6 +147,7 @@ elementwise(
     1,
     numeric.absolute,
     one_step=True,
+    ways="WRAPPING",
     spread=faces.one("magnitude", keeps=True),
     accepts=NUMBERS,
     result="real",

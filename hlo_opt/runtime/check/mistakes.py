@@ -72,7 +72,7 @@ class Trial:
     @property
     def loses_nans(self) -> bool:
         """Whether the fault is a larger or smaller value that is none of NaN."""
-        return self.instruction.opcode in EXTREMES and self.words.endswith(ON_NAN)
+        return self.instruction.opcode in (*EXTREMES, "clamp") and self.words.endswith(ON_NAN)
 
 
 @dataclass(frozen=True)
@@ -316,6 +316,8 @@ def _changes(i: Instruction) -> Iterator[tuple[str, Substitute]]:
                 yield ON_NAN, lambda o, v: np.where(o[0] != o[0], o[1], np.where(o[1] != o[1], o[0], v))
     else:
         yield f"were {OFF:.0%} off", lambda o, v: _moved(v)
+        if i.opcode == "clamp" and is_floating(i.shape.type.dtype):
+            yield ON_NAN, lambda o, v: np.where(o[1] != o[1], o[0], v)
         if i.opcode in UPDATES and i.shape.is_array:
             yield "updated nothing", lambda o, v: o[0]
         if i.opcode in _ORDERING and orders_nans(i) and any(is_floating(o.shape.type.dtype) for o in i.operands):

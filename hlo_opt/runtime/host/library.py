@@ -68,6 +68,12 @@ LONG, LONG_FLAGS = 200_000, ("-fno-gcse", "-fno-gcse-after-reload")
 tree, 660 kB of text) and make none quicker. Short ones keep them: without, GCC 12 has mixed up the conditions of
 threads that leave before others."""
 
+FAULTS = ("internal compiler error", "PLEASE submit a bug report")
+"""What GCC and clang say where they stop by a fault of their own."""
+PLAINER = (("-fno-tree-loop-if-convert",), ("-fno-tree-vectorize", "-fno-openmp-simd"))
+"""Flags for units at which a compiler stopped so: no vector code of what stands under a condition (GCC 12 makes
+instructions that no processor has of the larger of two bytes under one), then none at all."""
+
 CALLS = "-fsanitize=thread"
 """Has the compiler call a function at each access to memory. Units bring these functions, so the linker must not take
 those of the compiler's library."""
@@ -352,7 +358,13 @@ def _start(arguments: list[str]) -> subprocess.Popen[str]:
 
 
 def _finish(run: subprocess.Popen[str], folder: Path) -> None:
+    """Wait for a compiler's run, and run it again with other flags where it stopped by a fault of its own."""
+    command = list(run.args) if isinstance(run.args, list | tuple) else []
     _, messages = run.communicate()
+    for flags in PLAINER:
+        if run.returncode and any(fault in messages for fault in FAULTS):
+            run = _start([*map(str, command), *flags])
+            _, messages = run.communicate()
     if run.returncode == -signal.SIGINT:  # Ctrl-C goes to the compiler as well
         raise KeyboardInterrupt
     if run.returncode == -signal.SIGXCPU or (run.returncode and "CPU time limit" in messages):

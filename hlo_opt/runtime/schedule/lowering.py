@@ -101,7 +101,8 @@ class EmittedKernels:
         key = kernel, pairs
         known = self._in_place.get(key)
         if known is None:
-            known = self._in_place[key] = emit_kernel(plan, pairs)
+            capability = kernel.compute_capability
+            known = self._in_place[key] = replace(emit_kernel(plan, pairs), compute_capability=capability)
         return known
 
 
@@ -144,7 +145,7 @@ class KernelSet:
             positions.append(tuple(range(first, first + len(list(root.shape.leaves())))))
         outcome = plan(region, self._target)
         if isinstance(outcome, Plan):
-            return (_emitted(outcome, positions),)
+            return (self._emit(outcome, positions),)
         if instruction.opcode == "fusion" or len(region.roots) == 1:
             self.reasons[instruction] = outcome
             return ()
@@ -152,7 +153,11 @@ class KernelSet:
         if isinstance(separate, Reason):
             self.reasons[instruction] = separate
             return ()
-        return tuple(_emitted(each, [leaves]) for each, leaves in zip(separate, positions, strict=True))
+        return tuple(self._emit(each, [leaves]) for each, leaves in zip(separate, positions, strict=True))
+
+    def _emit(self, kernel_plan: Plan, positions: Sequence[tuple[int, ...]]) -> Emitted:
+        kernel = replace(emit_kernel(kernel_plan), compute_capability=self._target.compute_capability)
+        return Emitted(kernel_plan, kernel, tuple(leaf for leaves in positions for leaf in leaves))
 
     def _part(self, emitted: Emitted) -> KernelOfLeaves:
         kernel = emitted.kernel
@@ -183,10 +188,6 @@ class KernelSet:
         """The kernels that routines launch, each once, in the order of creation."""
         launched = {op.kernel.symbol for routine in routines for op in routine.ops if isinstance(op, LaunchOp)}
         return tuple(kernel for symbol, kernel in self._by_symbol.items() if symbol in launched)
-
-
-def _emitted(kernel_plan: Plan, positions: Sequence[tuple[int, ...]]) -> Emitted:
-    return Emitted(kernel_plan, emit_kernel(kernel_plan), tuple(leaf for leaves in positions for leaf in leaves))
 
 
 def without_dead_control(routines: Mapping[RoutineKey, Routine]) -> dict[RoutineKey, Routine]:
