@@ -321,11 +321,11 @@ def test_annotations_from_stack_frames(form, dumps, capfd):
 
 def test_github_shows_ten_and_says_how_many_there_are(dumps, capfd):
     file = str(dumps / "mlp_train_step.hlo")
-    for more, number in (([], 10), (["--all"], 15)):
+    for more, number in (([], 10), (["--all"], 11)):
         assert run(["explain", file, "--format", "github", *more]) == 0
         *warnings, summary = capfd.readouterr().out.splitlines()
         assert len(warnings) == number and all(line.startswith("::warning ") for line in warnings)
-        assert summary.startswith("::notice ") and f" 15 edges refused, {number} shown" in summary
+        assert summary.startswith("::notice ") and f" 11 edges refused, {number} shown" in summary
 
 
 def test_totals_are_for_the_whole_module(file, capfd):
