@@ -128,8 +128,7 @@ class _Moments:
         found = fold(writer, near, kept, size)
         mean = found.mean
         new: list[tuple[Instruction, Instruction]] = [(m, writer.reshape(mean, m.shape)) for m in self.means]
-        whole = writer.emit("broadcast", leaf, writer.scalar(kind, size), dimensions=())
-        new.append((first, writer.emit("multiply", leaf, mean, whole)))
+        new.append((first, found.total))
         nothing = writer.emit("subtract", leaf, mean, mean)  # no number where the mean is infinite or none
         if found.squares is not None:
             squares = writer.emit("add", leaf, found.squares, nothing)
@@ -148,7 +147,8 @@ class _Moments:
     def _wide(self, writer: BroadcastingWriter, near: Instruction, kept: tuple[int, ...], size: int) -> _Found:
         """Sums in f64 of distances from the first element of each column, of their squares and of their products."""
         leaf, many = self.total.shape.with_type(F64), self.x.shape.with_type(F64)
-        start = writer.emit("broadcast", many, writer.emit("convert", leaf, near), dimensions=kept)
+        near = writer.emit("convert", leaf, near)
+        start = writer.emit("broadcast", many, near, dimensions=kept)
         away = writer.emit("subtract", many, writer.emit("convert", many, self.x), start)
         values = [away, *([writer.emit("multiply", many, away, away)] if self.squares else [])]
         for h in self.beside:
@@ -168,8 +168,11 @@ class _Moments:
             (writer.emit("convert", self.total.shape, total), less(product, total))
             for total, product in zip(sums[::2], sums[1::2], strict=True)
         ]
-        mean = writer.emit("add", self.total.shape, near, writer.emit("convert", self.total.shape, share))
-        return _Found(mean, squares, beside)
+        sizes = writer.emit("broadcast", leaf, writer.scalar(F64, size), dimensions=())
+        total = writer.emit("add", leaf, writer.emit("multiply", leaf, near, sizes), moved)
+        mean = writer.emit("add", leaf, near, share)  # the first element may be far greater than it
+        mean, total = (writer.emit("convert", self.total.shape, value) for value in (mean, total))
+        return _Found(mean, total, squares, beside)
 
     def _joined(self, writer: BroadcastingWriter, near: Instruction, kept: tuple[int, ...], size: int) -> _Found:
         """Count, mean and sums of deviations of parts of each column, joined."""
@@ -180,15 +183,19 @@ class _Moments:
         moved = writer.emit("subtract", self.x.shape, self.x, moved)
         values = [ones, moved, zeros, *(v for h in self.beside for v in (h, zeros))]
         _, mean, squares, *beside = _folded(writer, values, zero, self.total, _joiner)
-        return _Found(writer.emit("add", leaf, near, mean), squares, list(zip(beside[::2], beside[1::2], strict=True)))
+        mean = writer.emit("add", leaf, near, mean)
+        sizes = writer.emit("broadcast", leaf, writer.scalar(kind, size), dimensions=())
+        total = writer.emit("multiply", leaf, mean, sizes)
+        return _Found(mean, total, squares, list(zip(beside[::2], beside[1::2], strict=True)))
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What a fold gives: means, sums of squared deviations, and for each array beside these its sums, and its sums by
-    deviations. Of the shape of the sums."""
+    """What a fold gives: means, sums, sums of squared deviations, and for each array beside these its sums, and its sums
+    by deviations. Of the shape of the sums."""
 
     mean: Instruction
+    total: Instruction
     squares: Instruction | None
     beside: Sequence[tuple[Instruction, ...]]
 

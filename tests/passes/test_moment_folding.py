@@ -112,6 +112,7 @@ def test_an_element_far_from_the_others_costs_no_digits() -> None:
     wide = x.astype(np.float64)
     want = np.square(wide - wide.mean(0)).sum(0)
     for got in (hlo_opt.evaluate(folded(text), [x, g, w]), hlo_opt.compile(folded(text), backend="host")(x, g, w)):
+        np.testing.assert_allclose(got[0], wide.mean(0), rtol=2e-7)
         np.testing.assert_allclose(got[1], want, rtol=1e-6)
     assert want[1] == 0
 
