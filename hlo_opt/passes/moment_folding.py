@@ -191,8 +191,8 @@ class _Moments:
 
 @dataclass(frozen=True)
 class _Found:
-    """What a fold gives: means, sums, sums of squared deviations, and for each array beside these its sums, and its sums
-    by deviations. Of the shape of the sums."""
+    """What a fold gives: means, sums, sums of squared deviations, and for each array beside these its sums, and its
+    sums by deviations. Of the shape of the sums."""
 
     mean: Instruction
     total: Instruction
