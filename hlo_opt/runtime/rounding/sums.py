@@ -24,7 +24,7 @@ import numpy as np
 
 from hlo_opt.evaluate.interpreter import Interpreter
 from hlo_opt.evaluate.program import face
-from hlo_opt.ir import Called, Computation, ElementType, Instruction, Shape, edit
+from hlo_opt.ir import ElementType, Instruction, Shape
 from hlo_opt.ir.element_type import F32, F64
 from hlo_opt.ir.values import Array, DType
 from hlo_opt.ops.calls.products import multiplies_tf32
@@ -41,6 +41,9 @@ _PIECES = 4
 """Pieces of a long sum after which its partial sum is taken."""
 _ALIKE = 1.2
 """Terms count as nearly equal up to this ratio of their mean square to their squared mean."""
+
+_COUNTER = 1 + 2.0**-10
+"""The factor by whose powers the factors of a product are counted: up to half a million before f64 ends."""
 
 _WHOLE = {"f32": 2.0**24, "f64": 2.0**53}
 """The largest number up to which a type represents all whole numbers."""
@@ -362,7 +365,7 @@ def reduction(instruction: Instruction, evaluate: Face) -> Face | None:
     terms = math.prod(instruction.operands[0].shape.dimensions[d] for d in axes)
     if adds(reducer) and leaf.type.kind != "pred":
         return _sum_of(instruction, evaluate, axes, terms)
-    if name == "multiply" and leaf.type.is_float:
+    if _multiplies(instruction) and leaf.type.is_float:
         return _product_of(instruction, evaluate, lambda arrays: float(terms))
     ufunc = ufunc_of(reducer, leaf.type)
     rising = name in EXTREMES or (leaf.type.kind == "pred" and name != "xor")
@@ -424,8 +427,15 @@ def _before(value: Array, axes: tuple[int, ...], first: Array) -> Array:
     return np.asarray(np.abs(sums + first[VALUE].reshape((1,) * sums.ndim)).max(axis=0))
 
 
+def _multiplies(instruction: Instruction) -> bool:
+    return monoid(instruction.called_by("to_apply")) == "multiply"
+
+
 def _product_of(
-    instruction: Instruction, evaluate: Face, terms: Callable[[Sequence[Array]], Any], fixed: Sequence[int] = ()
+    instruction: Instruction,
+    evaluate: Face,
+    terms: Callable[[Sequence[Array]], Array | float],
+    fixed: Sequence[int] = (),
 ) -> Face:
     """The face of an operation that multiplies elements of its operands; `terms` and `fixed` as for `added`."""
     leaf = next(instruction.shape.leaves())
@@ -515,9 +525,9 @@ def scatter(instruction: Instruction, evaluate: Face) -> Face | None:
     elif adds(combiner) and element_type.is_complex:
         return by_parts(instruction, scatter)
     elif adds(combiner) and element_type.kind != "pred":
-        chosen = added(instruction, evaluate, _updates_of(instruction, 0), fixed=(1,))
-    elif monoid(combiner) == "multiply" and element_type.is_float:
-        chosen = _product_of(instruction, evaluate, _updates_of(instruction, 1), fixed=(1,))
+        chosen = added(instruction, evaluate, _updates_of(instruction), fixed=(1,))
+    elif _multiplies(instruction) and element_type.is_float:
+        chosen = _product_of(instruction, evaluate, _updates_of(instruction), fixed=(1,))
     else:
         return None
 
@@ -529,25 +539,25 @@ def scatter(instruction: Instruction, evaluate: Face) -> Face | None:
     return run
 
 
-def _updates_of(instruction: Instruction, neutral: int) -> Callable[[Sequence[Array]], Array]:
-    """The number of updates of each element of a scatter, plus the element itself unless it is `neutral`."""
+def _updates_of(instruction: Instruction) -> Callable[[Sequence[Array]], Array]:
+    """The number of updates of each element of a scatter that adds or multiplies, plus the element itself unless it
+    changes nothing."""
     counted = retyped(instruction, F64) if instruction.shape.type.is_float else instruction
-    if not adds(instruction.called_by("to_apply")):
-        edit.set_attribute(counted, "to_apply", Called(_adder()))
-    count = face(counted)
+    count, multiplies = face(counted), _multiplies(instruction)
 
     def run(arrays: Sequence[Array]) -> Array:
-        start = (arrays[0][VALUE] != neutral).astype(np.float64)
-        return np.asarray(count(Interpreter(), counted, [start, arrays[1][VALUE], np.ones(arrays[2].shape[1:])]))
+        base, indices, updates = arrays
+        takes_part = (base[VALUE] != multiplies).astype(np.float64)
+        ones = np.ones(updates.shape[1:])
+        terms = (
+            [_COUNTER**takes_part, indices[VALUE], ones * _COUNTER]
+            if multiplies
+            else [takes_part, indices[VALUE], ones]
+        )
+        found = np.asarray(count(Interpreter(), counted, terms))
+        return np.rint(np.log(found) / math.log(_COUNTER)) if multiplies else found
 
     return run
-
-
-def _adder() -> Computation:
-    computation, scalar = Computation("add"), Shape(F64)
-    terms = [edit.create_parameter(computation, name, scalar, number) for number, name in enumerate(("a", "b"))]
-    edit.set_root(computation, edit.create(computation, "sum", "add", scalar, terms))
-    return computation
 
 
 def _open_places(analyst: Analyst, instruction: Instruction, evaluate: Face, values: list[Value]) -> Value:
