@@ -10,8 +10,9 @@ wide    sums, in f64, of what lies between each element and the first one of its
         from the first element to the mean is itself one of the squared deviations, whose sum S is so at least d*d; the
         sum of the squares of n distances, S + n*d*d, is at most (n + 1) * S. What cancels are log2(n) of the 29 bits
         that f64 has more than f32. It takes one or two operations more than the sums apart.
-moments count, mean and sums of deviations from it, where two parts of a column are brought together by formulas that
-        hold whatever their means are. It takes three times the operations: for devices of slow f64, and for f64 itself.
+moments count, sum, mean and sums of deviations from it, where two parts of a column are brought together by formulas
+        that hold whatever their means are. It takes three times the operations: for devices of slow f64, and for f64
+        itself.
         Source: T. Chan, G. Golub and R. LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
         Variances", 1979.
 
@@ -100,12 +101,11 @@ def _has_f64(target: DeviceTarget) -> bool:
 
 @dataclass
 class _Moments:
-    """The sums that one fold gives: of `x`, its means, and sums of deviations by themselves (squared), by other arrays,
-    and of these arrays."""
+    """The sums that one fold gives: of `x`, of deviations by themselves (squared) and by other arrays, and of these
+    arrays."""
 
     x: Instruction
     total: Instruction
-    means: list[Instruction]
     squares: list[tuple[Instruction, Term]] = field(default_factory=list)
     alone: list[tuple[Instruction, Term]] = field(default_factory=list)
     beside: dict[Instruction, list[tuple[Instruction, Term]]] = field(default_factory=dict)
@@ -126,11 +126,8 @@ class _Moments:
         near = _first_of(writer, self.x, leaf, kept)
         fold = self._wide if kind.bits < F64.bits and _has_f64(target) else self._joined
         found = fold(writer, near, kept, size)
-        mean = found.mean
-        new: list[tuple[Instruction, Instruction]] = [(m, writer.reshape(mean, m.shape)) for m in self.means]
-        whole = writer.emit("broadcast", leaf, writer.scalar(kind, size), dimensions=())
-        new.append((first, writer.emit("multiply", leaf, mean, whole)))
-        nothing = writer.emit("subtract", leaf, mean, mean)  # no number where the mean is infinite or none
+        new: list[tuple[Instruction, Instruction]] = [(first, found.total)]
+        nothing = writer.emit("subtract", leaf, found.total, found.total)  # no number where it is infinite or none
         if found.squares is not None:
             squares = writer.emit("add", leaf, found.squares, nothing)
             new += [(s, t.times(writer, squares)) for s, t in self.squares]
@@ -148,7 +145,8 @@ class _Moments:
     def _wide(self, writer: BroadcastingWriter, near: Instruction, kept: tuple[int, ...], size: int) -> _Found:
         """Sums in f64 of distances from the first element of each column, of their squares and of their products."""
         leaf, many = self.total.shape.with_type(F64), self.x.shape.with_type(F64)
-        start = writer.emit("broadcast", many, writer.emit("convert", leaf, near), dimensions=kept)
+        near = writer.emit("convert", leaf, near)
+        start = writer.emit("broadcast", many, near, dimensions=kept)
         away = writer.emit("subtract", many, writer.emit("convert", many, self.x), start)
         values = [away, *([writer.emit("multiply", many, away, away)] if self.squares else [])]
         for h in self.beside:
@@ -168,27 +166,29 @@ class _Moments:
             (writer.emit("convert", self.total.shape, total), less(product, total))
             for total, product in zip(sums[::2], sums[1::2], strict=True)
         ]
-        mean = writer.emit("add", self.total.shape, near, writer.emit("convert", self.total.shape, share))
-        return _Found(mean, squares, beside)
+        sizes = writer.emit("broadcast", leaf, writer.scalar(F64, size), dimensions=())
+        total = writer.emit("add", leaf, writer.emit("multiply", leaf, near, sizes), moved)
+        return _Found(writer.emit("convert", self.total.shape, total), squares, beside)
 
     def _joined(self, writer: BroadcastingWriter, near: Instruction, kept: tuple[int, ...], size: int) -> _Found:
-        """Count, mean and sums of deviations of parts of each column, joined."""
-        kind, leaf = self.x.shape.type, self.total.shape
+        """Count, mean and sums of deviations of parts of each column, joined. The sum is another: the first element,
+        from which the mean is measured, may be far greater than it."""
+        kind = self.x.shape.type
         zero, one = writer.scalar(kind, 0), writer.scalar(kind, 1)
         zeros, ones = (writer.emit("broadcast", self.x.shape, s, dimensions=()) for s in (zero, one))
         moved = writer.emit("broadcast", self.x.shape, near, dimensions=kept)
         moved = writer.emit("subtract", self.x.shape, self.x, moved)
-        values = [ones, moved, zeros, *(v for h in self.beside for v in (h, zeros))]
-        _, mean, squares, *beside = _folded(writer, values, zero, self.total, _joiner)
-        return _Found(writer.emit("add", leaf, near, mean), squares, list(zip(beside[::2], beside[1::2], strict=True)))
+        values = [ones, moved, zeros, self.x, *(v for h in self.beside for v in (h, zeros))]
+        _, _, squares, total, *beside = _folded(writer, values, zero, self.total, _joiner)
+        return _Found(total, squares, list(zip(beside[::2], beside[1::2], strict=True)))
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What a fold gives: means, sums of squared deviations, and for each array beside these its sums, and its sums by
+    """What a fold gives: sums, sums of squared deviations, and for each array beside these its sums, and its sums by
     deviations. Of the shape of the sums."""
 
-    mean: Instruction
+    total: Instruction
     squares: Instruction | None
     beside: Sequence[tuple[Instruction, ...]]
 
@@ -221,7 +221,7 @@ class _Group:
 
     def _of(self, x: Instruction, total: Instruction, sums: Sequence[Instruction]) -> _Moments:
         """What waits for the means of an array, and does not feed what it waits for."""
-        moments = _Moments(x, total, [m for m, of in self.means.items() if of is x])
+        moments = _Moments(x, total)
         late, plain = _depending_on([total]), list[tuple[Instruction, Term]]()
         for s, t in [(s, term_of(s, self._deviates)) for s in sums if s is not total]:
             if not late.isdisjoint(t.rest):
@@ -366,8 +366,8 @@ def _adder(beside: Computation, scalar: Shape, size: int) -> Computation:
 
 
 def _joiner(beside: Computation, scalar: Shape, size: int) -> Computation:
-    """A reducer that joins the moments of two parts of a column: count, mean, sum of squared deviations, and for each
-    array beside it the sum and the sum by deviations."""
+    """A reducer that joins the moments of two parts of a column: count, mean, sum of squared deviations, sum, and for
+    each array beside it the sum and the sum by deviations."""
     writer, (one, other) = _reducer(beside, "moments", scalar, size)
     emit = functools.partial(_operation, writer, scalar)
     zero = writer.scalar(scalar.type, 0)
@@ -379,8 +379,8 @@ def _joiner(beside: Computation, scalar: Shape, size: int) -> Computation:
     mean = emit("add", emit("multiply", one[1], left), emit("multiply", other[1], share))  # infinite where one is
     results = [whole, mean]
     spread = emit("multiply", emit("multiply", apart, one[0]), shift)
-    results.append(emit("add", emit("add", one[2], other[2]), spread))
-    for a, b in zip(range(3, size, 2), range(4, size, 2), strict=True):
+    results += [emit("add", emit("add", one[2], other[2]), spread), emit("add", one[3], other[3])]
+    for a, b in zip(range(4, size, 2), range(5, size, 2), strict=True):
         results.append(emit("add", one[a], other[a]))
         moved = emit("subtract", emit("multiply", apart, other[a]), emit("multiply", shift, results[-1]))
         results.append(emit("add", emit("add", one[b], other[b]), moved))

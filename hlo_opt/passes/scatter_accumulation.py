@@ -44,16 +44,26 @@ class ScatterAccumulation(RewritingPass):
         assert module is not None
         awaited = {before for i in computation.instructions for before in i.control_predecessors}
         for i in [i for i in computation.instructions if SIGNS.get(i.opcode) == 1]:
-            scatter = next((o for o in i.operands if _adds_to_zeros(o)), None)
-            if scatter is not None and awaited.isdisjoint((i, scatter)) and not i.control_predecessors:
-                yield partial(_put, i, scatter)
+            scatters = next(filter(None, map(_into_zeros, i.operands)), [])
+            if scatters and awaited.isdisjoint((i, *scatters)) and not i.control_predecessors:
+                yield partial(_put, i, scatters)
         if computation is module.entry and not target.in_lanes:  # launches inside a loop may go away with it
             for chain in _chains(computation, awaited, target):
                 yield partial(_merge, chain)
 
 
-def _adds_to_zeros(scatter: Instruction) -> bool:
-    """Whether a value is a scatter of sums into zeros with one user, which reads it once."""
+def _into_zeros(value: Instruction) -> list[Instruction]:
+    """The scatters of sums that a value is, the last first: each goes into the result of the one before, the first into
+    zeros, and nothing else reads them. None for other values."""
+    scatters: list[Instruction] = []
+    while _adds(value):
+        scatters.append(value)
+        value = value.operands[0]
+    return scatters if is_number(value, 0) else []
+
+
+def _adds(scatter: Instruction) -> bool:
+    """Whether a value is a scatter of sums with one user, which reads it once."""
     if not combines_updates(scatter) or len(scatter.operands) != 3 or scatter.control_predecessors or scatter.is_root:
         return False
     shape, users = scatter.shape, list(scatter.users)
@@ -61,14 +71,16 @@ def _adds_to_zeros(scatter: Instruction) -> bool:
         return False
     if shape.type.is_narrow_float or monoid(scatter.called_by("to_apply")) != "add":
         return False
-    return shape.same_bytes(users[0].shape) and is_number(scatter.operands[0], 0)
+    return shape.same_bytes(users[0].shape)
 
 
-def _put(total: Instruction, scatter: Instruction) -> None:
-    (other,) = [o for o in total.operands if o is not scatter]
-    edit.set_operands(scatter, [other, *scatter.operands[1:]])
-    edit.set_shape(scatter, total.shape)
-    edit.redirect_users(total, scatter)
+def _put(total: Instruction, scatters: list[Instruction]) -> None:
+    last, first = scatters[0], scatters[-1]
+    (other,) = [o for o in total.operands if o is not last]
+    edit.set_operands(first, [other, *first.operands[1:]])
+    for scatter in scatters:
+        edit.set_shape(scatter, total.shape)
+    edit.redirect_users(total, last)
     edit.remove(total)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.runtime.check.compare import check
 from tests.small_modules import H100
 
 SMALL = replace(H100, l2_cache_size=1 << 16)
@@ -95,11 +96,11 @@ def test_sums_that_wait_for_means_are_one_fold() -> None:
 
 
 def test_slow_f64_and_f64_itself_are_joined_by_moments() -> None:
-    """Count, mean and squares; sums of f64 have no wider type."""
+    """Count, mean, squares and sum; sums of f64 have no wider type."""
     text = norm(SQUARES, "mean, squares", "ROW, ROW")
-    assert reduces(folded(text, target=SLOW)) == [3]
-    assert reduces(folded(norm(*BOTH), target=SLOW)) == [5]
-    assert reduces(folded(text.replace("f32", "f64"))) == [3]
+    assert reduces(folded(text, target=SLOW)) == [4]
+    assert reduces(folded(norm(*BOTH), target=SLOW)) == [6]
+    assert reduces(folded(text.replace("f32", "f64"))) == [4]
 
 
 def test_an_element_far_from_the_others_costs_no_digits() -> None:
@@ -112,8 +113,22 @@ def test_an_element_far_from_the_others_costs_no_digits() -> None:
     wide = x.astype(np.float64)
     want = np.square(wide - wide.mean(0)).sum(0)
     for got in (hlo_opt.evaluate(folded(text), [x, g, w]), hlo_opt.compile(folded(text), backend="host")(x, g, w)):
+        np.testing.assert_allclose(got[0], wide.mean(0), rtol=2e-7)
         np.testing.assert_allclose(got[1], want, rtol=1e-6)
     assert want[1] == 0
+    (mean, _), known = (
+        hlo_opt.evaluate(folded(text, target=SLOW), [x, g, w]),
+        hlo_opt.evaluate(hlo_opt.parse(text), [x, g, w]),
+    )
+    np.testing.assert_allclose(mean, known[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_the_sum_is_as_good_as_alone(kind: str) -> None:
+    """By the bounds of `check`, whose inputs lie around 0."""
+    module = hlo_opt.parse(norm(SQUARES, "total, squares", "ROW, ROW").replace("f32", kind))
+    made, _ = hlo_opt.fuse(module, target=SLOW)
+    assert str(check(module, made, backend="numpy").first) == "None"
 
 
 @pytest.mark.parametrize("target", [SMALL, SLOW], ids=["f64", "moments"])

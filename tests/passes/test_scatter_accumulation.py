@@ -40,6 +40,12 @@ def opcodes(source: str) -> list[str]:
     return [i.opcode for i in made.entry.instructions if i.parameter_number is None]
 
 
+CHAIN = f"""rows2 = s32[5,1] parameter(3)
+  updates2 = f32[5,4] parameter(4)
+  h = f32[9,4] scatter(g, rows2, updates2), {NUMBERS}, to_apply=fold
+  ROOT r = f32[9,4] add(m, h)"""
+
+
 @pytest.mark.parametrize("kind", ["f32", "s32", "u8", "f64"])
 @pytest.mark.parametrize("last", ["add(m, g)", "add(g, m)"])
 def test_the_updates_are_added_to_the_array(kind: str, last: str) -> None:
@@ -61,10 +67,21 @@ def test_the_updates_are_added_to_the_array(kind: str, last: str) -> None:
         text("ROOT r = f32[9,4] subtract(m, g)"),
         text("ROOT r = f32[9,4] add(g, g)"),
         text("s = f32[9,4] add(m, g)", "ROOT r = (f32[9,4], f32[9,4]) tuple(s, g)"),  # read by itself, too
+        text("k = f32[9,4] exponential(g)", CHAIN.replace("add(m, h)", "add(k, h)")),
     ],
 )
 def test_what_is_left(source: str) -> None:
     assert "broadcast" in opcodes(source)
+
+
+def test_updates_of_a_chain_are_added_to_the_array() -> None:
+    source = text(CHAIN)
+    assert opcodes(source) == ["concatenate", "concatenate", "scatter"]
+    module = hlo_opt.parse(source)
+    inputs = module_inputs(module, 3)
+    made, _ = hlo_opt.fuse(module, passes=PASSES, simplify="never")
+    (want,), (got,) = hlo_opt.evaluate(module, inputs), hlo_opt.evaluate(made, inputs)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 def chain(

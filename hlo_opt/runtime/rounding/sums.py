@@ -42,6 +42,9 @@ _PIECES = 4
 _ALIKE = 1.2
 """Terms count as nearly equal up to this ratio of their mean square to their squared mean."""
 
+_COUNTER = 1 + 2.0**-10
+"""The factor by whose powers the factors of a product are counted: up to half a million before f64 ends."""
+
 _WHOLE = {"f32": 2.0**24, "f64": 2.0**53}
 """The largest number up to which a type represents all whole numbers."""
 
@@ -362,8 +365,8 @@ def reduction(instruction: Instruction, evaluate: Face) -> Face | None:
     terms = math.prod(instruction.operands[0].shape.dimensions[d] for d in axes)
     if adds(reducer) and leaf.type.kind != "pred":
         return _sum_of(instruction, evaluate, axes, terms)
-    if name == "multiply" and leaf.type.is_float:
-        return _product_of(instruction, evaluate, terms)
+    if _multiplies(instruction) and leaf.type.is_float:
+        return _product_of(instruction, evaluate, lambda arrays: float(terms))
     ufunc = ufunc_of(reducer, leaf.type)
     rising = name in EXTREMES or (leaf.type.kind == "pred" and name != "xor")
 
@@ -424,14 +427,24 @@ def _before(value: Array, axes: tuple[int, ...], first: Array) -> Array:
     return np.asarray(np.abs(sums + first[VALUE].reshape((1,) * sums.ndim)).max(axis=0))
 
 
-def _product_of(instruction: Instruction, evaluate: Face, terms: int) -> Face:
+def _multiplies(instruction: Instruction) -> bool:
+    return monoid(instruction.called_by("to_apply")) == "multiply"
+
+
+def _product_of(
+    instruction: Instruction,
+    evaluate: Face,
+    terms: Callable[[Sequence[Array]], Array | float],
+    fixed: Sequence[int] = (),
+) -> Face:
+    """The face of an operation that multiplies elements of its operands; `terms` and `fixed` as for `added`."""
     leaf = next(instruction.shape.leaves())
     target = retyped(instruction, F64)
     run_wide = face(target)
-    scale = 2 * unit(leaf.type) * terms
+    step = 0.5 * _eps(leaf.type) if leaf.type.is_narrow_float and not is_wide(instruction) else unit(leaf.type)
 
     def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
-        arrays = [rows_of(v).astype(np.float64) for v in values]
+        arrays = [a if n in fixed else a.astype(np.float64) for n, a in enumerate(map(rows_of, values))]
 
         def at(operands: Sequence[Array]) -> Array:
             return np.asarray(run_wide(analyst, target, list(operands)))
@@ -443,10 +456,12 @@ def _product_of(instruction: Instruction, evaluate: Face, terms: int) -> Face:
         moved = (
             [row(k) for k in range(MOVED, ROWS)] if any(a.shape[0] > 1 for a in arrays) else [value] * (ROWS - MOVED)
         )
-        far = at([sized(a, np.float64) for a in arrays]) - np.abs(value)
+        reach = [a[VALUE] if n in fixed else np.abs(a[VALUE]) + radius(a, np.float64) for n, a in enumerate(arrays)]
+        far = at(reach) - np.abs(value)
         far = np.where(far > 1e-13 * np.abs(value), far, 0.0)
         rows = np.stack([value, value - far, value + far, *moved])
-        return rounded(analyst, rows, scale * np.abs(value), leaf.type)
+        number = np.asarray(terms(arrays))
+        return rounded(analyst, rows, np.where(number > 1, 2 * step * number * np.abs(value), 0.0), leaf.type)
 
     return run
 
@@ -500,26 +515,19 @@ def rising(instruction: Instruction, evaluate: Face) -> Face:
 
 
 def scatter(instruction: Instruction, evaluate: Face) -> Face | None:
-    """The face of a scatter that adds or overwrites, for certain indices; None for other reducers."""
-    combiner = instruction.called_by("to_apply")
-    if len(instruction.operands) != 3 or instruction.shape.is_tuple:
+    """The face of a scatter that adds, multiplies floats or overwrites, for certain indices; None for other
+    reducers."""
+    combiner, element_type = instruction.called_by("to_apply"), instruction.shape.element_type
+    if len(instruction.operands) != 3 or element_type is None:
         return None
-    element_type = instruction.shape.type
-    exact = rising(instruction, evaluate)
     if picks(combiner) is not None or monoid(combiner) in EXTREMES:
-        chosen = exact
+        chosen = rising(instruction, evaluate)
     elif adds(combiner) and element_type.is_complex:
         return by_parts(instruction, scatter)
     elif adds(combiner) and element_type.kind != "pred":
-        counted = retyped(instruction, F64) if element_type.is_float else instruction
-        count = face(counted)
-
-        def terms(arrays: Sequence[Array]) -> Array:
-            """The number of updates per element, plus the element itself unless it is zero."""
-            start = (arrays[0][VALUE] != 0).astype(np.float64)
-            return np.asarray(count(Interpreter(), counted, [start, arrays[1][VALUE], np.ones(arrays[2].shape[1:])]))
-
-        chosen = added(instruction, evaluate, terms, fixed=(1,))
+        chosen = added(instruction, evaluate, _updates_of(instruction), fixed=(1,))
+    elif _multiplies(instruction) and element_type.is_float:
+        chosen = _product_of(instruction, evaluate, _updates_of(instruction), fixed=(1,))
     else:
         return None
 
@@ -527,6 +535,27 @@ def scatter(instruction: Instruction, evaluate: Face) -> Face | None:
         if type(values[1]) is Spread:
             return _open_places(analyst, instruction, evaluate, values)
         return chosen(analyst, instruction, values)
+
+    return run
+
+
+def _updates_of(instruction: Instruction) -> Callable[[Sequence[Array]], Array]:
+    """The number of updates of each element of a scatter that adds or multiplies, plus the element itself unless it
+    changes nothing."""
+    counted = retyped(instruction, F64) if instruction.shape.type.is_float else instruction
+    count, multiplies = face(counted), _multiplies(instruction)
+
+    def run(arrays: Sequence[Array]) -> Array:
+        base, indices, updates = arrays
+        takes_part = (base[VALUE] != multiplies).astype(np.float64)
+        ones = np.ones(updates.shape[1:])
+        terms = (
+            [_COUNTER**takes_part, indices[VALUE], ones * _COUNTER]
+            if multiplies
+            else [takes_part, indices[VALUE], ones]
+        )
+        found = np.asarray(count(Interpreter(), counted, terms))
+        return np.rint(np.log(found) / math.log(_COUNTER)) if multiplies else found
 
     return run
 

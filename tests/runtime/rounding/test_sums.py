@@ -63,14 +63,29 @@ def scattered(t: str = "f32", reducer: str = "add") -> str:
     )
 
 
-@pytest.mark.parametrize("reducer", ["add", "maximum"])
+@pytest.mark.parametrize("reducer", ["add", "maximum", "multiply"])
 def test_scatters_hold_their_bounds_and_untouched_elements_stay_certain(reducer: str) -> None:
     a, u = normal(30), normal(50)
     holds(scattered(reducer=reducer), a, u, radius=0.01)
     (made,) = run(parsed(scattered(reducer=reducer)), [a, u])
     rows = made.rows if isinstance(made, Spread) else np.stack([made] * 3)
     assert (rows[LOW][7:] == rows[HIGH][7:]).all() and np.array_equal(rows[LOW][7:], a[7:])
-    assert (rows[LOW][:7] < rows[HIGH][:7]).all() == (reducer == "add")
+    assert (rows[LOW][:7] < rows[HIGH][:7]).all() == (reducer != "maximum")
+
+
+@pytest.mark.parametrize("t", ["f32", "bf16"])
+def test_a_scatter_that_multiplies_has_an_open_order(t: str) -> None:
+    a, u = normal(30, t=t), normal(50, t=t)
+    (made,) = run(parsed(scattered(t, "multiply")), [a, u])
+    assert isinstance(made, Spread)
+    assert np.array_equal(made.rows[LOW][7:], a[7:]) and np.array_equal(made.rows[HIGH][7:], a[7:])
+    for order in (np.arange(50), np.arange(50)[::-1], RNG.permutation(50)):
+        product = a.copy()
+        for k in order:
+            product[k % 7] *= u[k]
+        assert ((made.rows[LOW] <= product) & (product <= made.rows[HIGH])).all()
+    width = (made.rows[HIGH].astype(np.float64) - made.rows[LOW])[:7] / np.abs(a[:7].astype(np.float64))
+    assert (width > 0).all()
 
 
 def test_a_scatter_of_a_narrow_type_rounds_on_the_way() -> None:
