@@ -14,6 +14,8 @@ APPLIED = frozenset(_BODIES)
 """Operations that run one computation once, on all operands, and return its result."""
 
 EXTREMES = frozenset({"maximum", "minimum"})
+CHOSEN_BY_ORDER = EXTREMES | {"clamp"}
+"""Operations whose result is the operand that comes first or last in order, or NaN where one is."""
 SIGNS = {"add": 1, "subtract": -1}
 """Sums of two operands, with the sign of the second."""
 ODD = frozenset({"asin", "asinh", "atanh", "cbrt", "erf", "sine", "sinh", "tan", "tanh"})

@@ -23,7 +23,7 @@ from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control.meaning import same_bits
-from hlo_opt.ops.sets import COPIES, EXTREMES, UPDATES
+from hlo_opt.ops.sets import CHOSEN_BY_ORDER, COPIES, EXTREMES, UPDATES
 from hlo_opt.ops.values import Value, parts
 from hlo_opt.runtime.differences import Enclosure, is_floating, real_parts
 from hlo_opt.runtime.rounding.analysis import analyse_devices
@@ -72,7 +72,7 @@ class Trial:
     @property
     def loses_nans(self) -> bool:
         """Whether the fault is a larger or smaller value that is none of NaN."""
-        return self.instruction.opcode in (*EXTREMES, "clamp") and self.words.endswith(ON_NAN)
+        return self.instruction.opcode in CHOSEN_BY_ORDER and self.words.endswith(ON_NAN)
 
 
 @dataclass(frozen=True)
@@ -316,7 +316,7 @@ def _changes(i: Instruction) -> Iterator[tuple[str, Substitute]]:
                 yield ON_NAN, lambda o, v: np.where(o[0] != o[0], o[1], np.where(o[1] != o[1], o[0], v))
     else:
         yield f"were {OFF:.0%} off", lambda o, v: _moved(v)
-        if i.opcode == "clamp" and is_floating(i.shape.type.dtype):
+        if i.opcode in CHOSEN_BY_ORDER and is_floating(i.shape.type.dtype):
             yield ON_NAN, lambda o, v: np.where(o[1] != o[1], o[0], v)
         if i.opcode in UPDATES and i.shape.is_array:
             yield "updated nothing", lambda o, v: o[0]
