@@ -76,8 +76,8 @@ WRAPS = "never exceeds its type"
 BEFORE, BEYOND = "has no index before its range", "has no index beyond its range"
 NEGATIVE = "never has a negative base"
 QUIET = frozenset({WRAPS, BEFORE, BEYOND, NEGATIVE})
-"""Ways that wishes may exclude (an index that is counted from the end, one of which only one end is cut off, a base that
-has a logarithm), so that nobody is told that they were not taken."""
+"""Ways that wishes may exclude (an index that is counted from the end, one of which only one end is cut off, a base
+that has a logarithm), so that nobody is told that they were not taken."""
 FITS, TOO_FAR = "always shifts all bits out", "never shifts all bits out"
 ZERO, OTHER = "is never zero", "is always zero"
 

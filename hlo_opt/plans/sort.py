@@ -58,10 +58,15 @@ class SortLines:
     length: int
     per_block: int
 
+    @property
+    def is_top(self) -> bool:
+        """Whether it is a topk."""
+        return self.hero.opcode == "topk"
+
     @cached_property
     def _declared(self) -> Computation:
         """The comparator of the sort; for a topk, one by total order."""
-        if self.hero.opcode == "sort":
+        if not self.is_top:
             return self.hero.called_by("to_apply")
         direction = "GT" if flag(self.hero, "largest", True) else "LT"
         return _comparison(self.hero.operands[0].shape.type, direction)
@@ -87,7 +92,7 @@ class SortLines:
     @cached_property
     def key(self) -> ComparatorKey | None:
         """What is compared in place of the elements of an operand."""
-        if self.hero.opcode == "topk" or key_of(self._declared) is None:
+        if self.is_top or key_of(self._declared) is None:
             return None
         return key_of(self.comparator)
 
@@ -101,10 +106,7 @@ class SortLines:
         """Whether positions are sorted with the elements: to read operands that are not compared, or by a key, and to
         keep equal elements in order."""
         return (
-            self.key is not None
-            or self.hero.opcode == "topk"
-            or len(self.compared) < len(self.hero.operands)
-            or not self.breaks_ties
+            self.key is not None or self.is_top or len(self.compared) < len(self.hero.operands) or not self.breaks_ties
         )
 
     @cached_property
@@ -113,7 +115,7 @@ class SortLines:
         comparator = self._declared
         root, parameters = comparator.root, comparator.parameters
         if (
-            self.hero.opcode == "topk"
+            self.is_top
             or len(parameters) != 2
             or root.opcode != "compare"
             or root.word("direction") not in ("LT", "GT")
@@ -130,7 +132,7 @@ class SortLines:
     @property
     def kept(self) -> int:
         """The number of elements of a line that are written."""
-        return integer(self.hero, "k") if self.hero.opcode == "topk" else self.length
+        return integer(self.hero, "k") if self.is_top else self.length
 
     @property
     def across(self) -> bool:
