@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.indices import block_of, thread_of
-from hlo_opt.codegen.sort import is_before, network_steps, pair_places
+from hlo_opt.codegen.sort import in_memory, is_before, network_steps, pair_places
 from hlo_opt.codegen.tree import Barrier, Merge, Network, Statement
 from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import Shape
@@ -97,8 +97,13 @@ def _is_after(builder: Builder, frame: _Frame, one: Code, other: Code) -> Code:
     for place in (one, other):
         assert place.name is not None
         along = Variable(0, frame.lines.length - 1, place.name.text)
-        operands = {number: frame.lines.hero.operands[number] for number in frame.lines.compared}
-        sides.append({n: builder.value(o, _index(frame, o.shape, along)) for n, o in operands.items()})
+        of_side = {}
+        for number in frame.lines.compared:
+            operand = frame.lines.hero.operands[number]
+            index = _index(frame, operand.shape, along)
+            bits = frame.lines.takes_bits(number)
+            of_side[number] = in_memory(builder, operand, index) if bits else builder.value(operand, index)
+        sides.append(of_side)
     return is_before(builder, frame.lines, sides[1], sides[0])
 
 

@@ -55,7 +55,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[SortLines], first_block:
         for number, name in tables.of.items():
             operand = hero.operands[number]
             of_element = (
-                _in_memory(builder, operand, index) if lines.key is None else _keyed(builder, lines.key, operand, index)
+                in_memory(builder, operand, index) if lines.key is None else _keyed(builder, lines.key, operand, index)
             )
             builder.assign(cell(name, at), of_element)
         if tables.positions is not None:
@@ -98,7 +98,7 @@ def _write(
                 if k in lines.sorted_ones:
                     value = cell(tables.of[k], at)
                 elif k < len(operands):
-                    value = _in_memory(builder, operands[k], source)
+                    value = in_memory(builder, operands[k], source)
                 else:
                     assert tables.positions is not None
                     value = cell(tables.positions, at)
@@ -113,13 +113,14 @@ def _key_type(key: ComparatorKey) -> str:
 
 def _keyed(builder: Builder, key: ComparatorKey, operand: Instruction, index: Index) -> Code:
     """The key of an element."""
-    element = builder.value(operand, index)
+    bits = key.parameter.shape.type != operand.shape.type
+    element = in_memory(builder, operand, index) if bits else builder.value(operand, index)
     builder.name_after(operand)
     value = builder.computed(key.value, key.parameter, element)
     return value if key.value.shape.type.is_integer else call("hlo_total_order", value)
 
 
-def _in_memory(builder: Builder, instruction: Instruction, index: Index) -> Code:
+def in_memory(builder: Builder, instruction: Instruction, index: Index) -> Code:
     """An element's bits in memory; a parameter's are moved unchanged."""
     if instruction.parameter_number is not None:
         return builder.where(instruction, index)
@@ -376,7 +377,9 @@ def _is_after(builder: Builder, tables: _Tables, one: dict[Name, Code], other: d
         of_side = {}
         for number, table in tables.of.items():
             builder.name_after(operands[number])
-            value = loaded(operands[number].shape.type, element[table])
+            value = element[table]
+            if not tables.lines.takes_bits(number):
+                value = loaded(operands[number].shape.type, value)
             of_side[number] = (
                 value if value == element[table] else builder.bind_exact(operands[number].shape.type, value)
             )

@@ -77,7 +77,7 @@ def draw(generator: Generator, shape: Shape, wish: Wish = NONE, style: Style = P
     if real is None:
         parts = [_reals(generator, sizes, wish, style) for _ in range(1 + element_type.is_complex)]
         if style.special and wish.special:
-            parts = _with_ends(generator, parts)
+            parts = _with_ends(generator, parts, (*ENDS, *wish.limits))
         real = parts[0]
         if element_type.is_complex:
             real = np.empty(sizes, np.complex128)
@@ -97,6 +97,8 @@ def _reals(generator: Generator, sizes: tuple[int, ...], wish: Wish, style: Styl
         loudness = math.exp(generator.uniform(math.log(1e-4), math.log(loudness)))
     low, high = wish.low, wish.high
     x = np.asarray(generator.standard_normal(sizes))
+    if style.whole and wish.integral:
+        return np.asarray(np.copysign(np.ceil(2 * np.abs(x)), x))
     if low <= -scale and high >= scale:
         x = x * scale * loudness
     elif math.isfinite(low) and math.isfinite(high):
@@ -127,20 +129,30 @@ def _reals(generator: Generator, sizes: tuple[int, ...], wish: Wish, style: Styl
         share = max(style.special, least)
         where = generator.random(sizes) < share
         x = np.asarray(np.where(where, generator.choice([math.inf, -math.inf, math.nan], sizes), x))
-    return x
+    return _with_ties(x, wish.ties) if wish.ties and x.size > 1 else x
 
 
+TIE_EVERY = 8
+"""One in this many numbers that are to be rounded is a tie."""
 ENDS = (math.inf, -math.inf, math.nan, 0.0, -0.0)
 """The values for which functions have special cases."""
 
 
-def _with_ends(generator: Generator, parts: list[Array]) -> list[Array]:
-    """Mix each of `ENDS` into each part, in turn, so that 36 complex numbers have every combination."""
-    number, kinds = generator.permutation(parts[0].size).reshape(parts[0].shape), len(ENDS) + 1
+def _with_ends(generator: Generator, parts: list[Array], ends: Sequence[float]) -> list[Array]:
+    """Mix each of `ends` into each part, in turn, so that 36 complex numbers have every combination of `ENDS`."""
+    number, kinds = generator.permutation(parts[0].size).reshape(parts[0].shape), len(ends) + 1
     turns = [number // kinds**k % kinds for k in range(len(parts))]
     return [
-        np.asarray(np.select([t == k for k in range(len(ENDS))], ENDS, x)) for t, x in zip(turns, parts, strict=True)
+        np.asarray(np.select([t == k for k in range(len(ends))], ends, x)) for t, x in zip(turns, parts, strict=True)
     ]
+
+
+def _with_ties(x: Array, digits: int) -> Array:
+    """Let every eighth number be a half of its last digit, above even and odd ones."""
+    fraction, exponent = np.frexp(x)
+    halves = np.ldexp(np.floor(np.ldexp(fraction, digits)) + 0.5, exponent - digits)
+    number = np.arange(x.size).reshape(x.shape)
+    return np.where((number % TIE_EVERY == 0) & np.isfinite(x) & (x != 0), halves, x)
 
 
 def _smallness(generator: Generator, sizes: tuple[int, ...], least: float, axis: int) -> Array:

@@ -27,8 +27,14 @@ def sorting_key(xp: ModuleType, values: Array, is_total: bool, is_descending: bo
         least = xp.asarray(-(2 ** (8 * values.dtype.itemsize - 1))).astype(kind)
         if not is_total:  # compare bits: CuPy's arithmetic flushes denormals to zero
             bits = xp.where(bits == least, bits.dtype.type(0), bits)
-        values = xp.where(bits < 0, least - bits - bits.dtype.type(1), bits)
+        values = bit_order(xp, bits)
     return ~values if is_descending else values
+
+
+def bit_order(xp: ModuleType, bits: Array) -> Array:
+    """Integers in the total order of the floats whose bits these signed integers are."""
+    least = bits.dtype.type(-(2 ** (8 * bits.dtype.itemsize - 1)))
+    return xp.where(bits < 0, least - bits - bits.dtype.type(1), bits)
 
 
 def order_by(xp: ModuleType, keys: Sequence[Array], axis: int) -> Array:

@@ -349,13 +349,31 @@ def atan2(call: Call, y: Array, x: Array) -> Array:
 
 
 def compare(call: Call, left: Array, right: Array) -> Array:
-    """EQ, NE, GE, GT, LE, LT. With NaN only NE is true, unless type=TOTALORDER."""
-    np = call.np
-    if left.dtype.kind == "f" and call.instruction.word("type") == "TOTALORDER":
-        from hlo_opt.library.order import sorting_key
+    """EQ, NE, GE, GT, LE, LT. With NaN only NE is true, unless type=TOTALORDER. Operands are as they are stored."""
+    is_total = call.operand_type.is_float and call.instruction.word("type") == "TOTALORDER"
+    if not is_total or left.dtype != right.dtype:
+        left, right = widen(left), widen(right)
+    if is_total:
+        left, right = total_order(left), total_order(right)
+    return getattr(call.np, COMPARISONS[call.instruction.word("direction")])(left, right)
 
-        left, right = (sorting_key(np, v, True, False) for v in (left, right))
-    return getattr(np, COMPARISONS[call.instruction.word("direction")])(left, right)
+
+def total_order(value: Array) -> Array:
+    """Integers that order like XLA's total order of floats: -NaN < -inf < ... < -0 < +0 < ... < inf < NaN.
+
+    NaNs order by their bits, which widening changes. Types without a negative zero are ordered as f32, as in XLA:CPU.
+    """
+    import numpy as np
+
+    from hlo_opt.library.order import bit_order
+
+    array = np.asarray(value)
+    size = array.dtype.itemsize
+    zero = np.float32(-0.0).astype(array.dtype).tobytes()
+    if zero != bytes(size - 1) + b"\x80":  # little end first
+        array, size = array.astype(np.float32), 4
+    bits = np.ascontiguousarray(array).view(f"int{8 * size}").reshape(array.shape)
+    return bit_order(np, bits)
 
 
 COMPARISONS = {"EQ": "equal", "NE": "not_equal"}

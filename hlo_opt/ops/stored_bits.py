@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hlo_opt.ir import ELEMENT_TYPES, Attribute, Called, Computation, ElementType, Instruction, Shape, edit
-from hlo_opt.ir.element_type import F16
 from hlo_opt.ir.literal import Literal, SizedLiteral
 from hlo_opt.ir.walk import operands_first
 from hlo_opt.ops.reduction.reducers import picks
@@ -132,12 +131,17 @@ def _begins(instruction: Instruction) -> bool:
     return instruction.parameter_number is not None or _is_table(instruction) or reads_bits(instruction)
 
 
+_OF_SEVERAL_NANS = frozenset({"f16", "f8e5m2", "f8e4m3", "f8e3m4"})
+"""Types with several NaNs of a sign, which kernels do not widen by a shift as they do bf16."""
+
+
 def orders_bits(instruction: Instruction) -> bool:
-    """Whether an instruction compares f16 by IEEE 754's totalOrder, in which NaNs differ: processors widen a signalling
-    one to a quiet one, GPUs all to one. Other types are widened with sign and digits."""
+    """Whether an instruction compares by IEEE 754's totalOrder floats whose NaNs differ: processors widen a signalling
+    one of f16 to a quiet one, GPUs all to one, and what narrows 8 bits makes all one."""
     if instruction.opcode != "compare" or instruction.word("type") != "TOTALORDER":
         return False
-    return instruction.operands[0].shape.type == F16
+    first, second = (o.shape.type for o in instruction.operands)
+    return first.name in _OF_SEVERAL_NANS and first == second
 
 
 def _moved(instructions: Sequence[Instruction], wanted: Sequence[Instruction], state: _State | None) -> set[_Value]:
@@ -276,21 +280,24 @@ class _Writer:
 
 
 def _place_of(bits: Instruction) -> Instruction:
-    """A whole number for the place of an f16 in its total order, from its bits: those of what is negative are turned,
+    """A whole number for the place of a float in its total order, from its bits: those of what is negative are turned,
     but for the sign."""
-    computation, shape = bits.computation, replace(bits.shape, element_type=ELEMENT_TYPES["s16"])
+    width = bits.shape.type.bits
+    computation, shape = bits.computation, replace(bits.shape, element_type=ELEMENT_TYPES[f"s{width}"])
 
     def number(value: int) -> Instruction:
         import numpy as np
 
         scalar = Shape(shape.type)
         constant = edit.create(
-            computation, "number", "constant", scalar, literal=Literal(scalar, value=np.array(value, np.int16))
+            computation, "number", "constant", scalar, literal=Literal(scalar, value=np.array(value, shape.type.dtype))
         )
+        if not shape.rank:
+            return constant
         return edit.create(computation, "numbers", "broadcast", shape, [constant], {"dimensions": Attribute.of(())})
 
     signed = edit.create(computation, "signed", "bitcast-convert", shape, [bits])
-    signs = edit.create(computation, "signs", "shift-right-arithmetic", shape, [signed, number(15)])
+    signs = edit.create(computation, "signs", "shift-right-arithmetic", shape, [signed, number(width - 1)])
     digits = edit.create(computation, "digits", "shift-right-logical", shape, [signs, number(1)])
     return edit.create(computation, "place", "xor", shape, [signed, digits])
 

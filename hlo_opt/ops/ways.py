@@ -74,9 +74,10 @@ TERMS = ("has a first term that never matters", "has a second term that never ma
 WRAPS = "never exceeds its type"
 """Of integers: a way that needs numbers as large as the type has."""
 BEFORE, BEYOND = "has no index before its range", "has no index beyond its range"
-QUIET = frozenset({WRAPS, BEFORE, BEYOND})
-"""Ways that wishes may exclude (an index that is counted from the end, one of which only one end is cut off), so that
-nobody is told that they were not taken."""
+NEGATIVE = "never has a negative base"
+QUIET = frozenset({WRAPS, BEFORE, BEYOND, NEGATIVE})
+"""Ways that wishes may exclude (an index that is counted from the end, one of which only one end is cut off, a base
+that has a logarithm), so that nobody is told that they were not taken."""
 FITS, TOO_FAR = "always shifts all bits out", "never shifts all bits out"
 ZERO, OTHER = "is never zero", "is always zero"
 
@@ -236,6 +237,18 @@ ADDITION = Ways(
     _seen(
         {TERMS[0]: lambda event: _matters(event, 0), TERMS[1]: lambda event: _matters(event, 1), **_WRAPPED},
     ),
+)
+
+
+def _has_sign(i: Instruction, bounds: Sequence[Bounds]) -> bool:
+    """Whether a power may be that of a negative number; a constant exponent decides whether there is one."""
+    (low, _), (least, most) = bounds
+    return i.shape.type.is_float and low < 0 and least < most
+
+
+POWER = Ways(
+    _open({NEGATIVE: _has_sign}),
+    _seen({NEGATIVE: lambda event: _any((event.operands[0] < 0) & (event.value == event.value))}),
 )
 
 

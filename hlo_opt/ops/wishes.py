@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
-from hlo_opt.ir import Called, Instruction
+from hlo_opt.ir import Called, ElementType, Instruction
 
 Bounds = tuple[float, float]
 ANYTHING: Bounds = (-math.inf, math.inf)
@@ -47,6 +47,9 @@ class Wish:
     apart      it is a divisor: not too near 0
     gap        for indices partly counted from the end: the open interval of indices that none of the readers accept
     special    readers have special cases for infinities, NaN and signed zeros
+    limits     where `special`: further values with special cases, as the limits of an integer type
+    ties       digits of the narrower floats that readers round to: draw halves of their last digit too; 0: none
+    integral   base or exponent of a power: where draws are of whole numbers, these are integers of both signs
     """
 
     low: float = -math.inf
@@ -58,6 +61,9 @@ class Wish:
     form: WishForm = WishForm.ANY
     gap: Bounds | None = None
     special: bool = False
+    limits: tuple[float, ...] = ()
+    ties: int = 0
+    integral: bool = False
 
     def __and__(self, other: Wish) -> Wish:
         """The wish that meets both; where ranges are disjoint (branches of a select), the union of the ranges."""
@@ -82,6 +88,9 @@ class Wish:
             other.form if self.form is WishForm.ANY else self.form,
             gap,
             self.special or other.special,
+            tuple(dict.fromkeys((*self.limits, *other.limits))),
+            max(self.ties, other.ties),
+            (self.integral or self.low < 0) and (other.integral or other.low < 0) and (self.integral or other.integral),
         )
 
     def through(self, back: Callable[[float], float | None]) -> Wish:
@@ -98,7 +107,7 @@ class Wish:
         ends = [e for e in (inverse(self.low), inverse(self.high)) if e is not None]
         low, high = (min(ends), max(ends)) if len(ends) == 2 else ANYTHING
         near = tuple(n for n in map(inverse, self.near) if n is not None and math.isfinite(n))
-        return replace(self, low=low, high=high, near=near, gap=None)
+        return replace(self, low=low, high=high, near=near, gap=None, limits=(), ties=0, integral=False)
 
     @property
     def is_bounded(self) -> bool:
@@ -290,7 +299,7 @@ def _power(i: Instruction, w: Wish, known: Known) -> list[Wish]:
     c = constant(known, base)
     # step counts start at 1: 1 - base^0 would be 0
     steps = Wish(low=1.0 if w.near or w.apart else -math.inf, high=8.0)
-    return [NONE, steps] if c is not None else [POSITIVE, Wish(scale=2.0)]
+    return [NONE, steps] if c is not None else [Wish(low=0.0, integral=True), Wish(scale=2.0, integral=True)]
 
 
 def _function(
@@ -365,7 +374,20 @@ def _convert(i: Instruction, w: Wish, known: Known) -> list[Wish]:
         return [Wish(near=(0.0,))]
     if source.is_integer and source.bits <= 8 and not target.is_integer and w == NONE:
         return [Wish(form=WishForm.BITS)]  # an image, or a quantised weight
-    return [w if w.form is not WishForm.BITS or source.is_integer else NONE]
+    own = w if w.form is not WishForm.BITS or source.is_integer else NONE
+    if source.is_float and target.is_integer:
+        low, high = target.limits
+        return [replace(own, limits=(float(low), float(high + 1), float(low - 1)))]
+    if target.is_narrow_float and source.is_float and source.bits > target.bits:
+        return [replace(own, ties=_digits(target))]
+    return [own]
+
+
+def _digits(element_type: ElementType) -> int:
+    """The binary digits of a float type."""
+    import ml_dtypes
+
+    return int(ml_dtypes.finfo(element_type.dtype).nmant) + 1
 
 
 def _rng_uniform(i: Instruction, w: Wish, known: Known) -> list[Wish]:

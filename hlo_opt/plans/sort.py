@@ -22,6 +22,7 @@ from hlo_opt.ir.element_type import PRED
 from hlo_opt.ir.index_map import add, delinearize, divide, modulo, multiply, variable
 from hlo_opt.ops.ordering.table import sorted_dimension
 from hlo_opt.ops.shapes import flag, integer
+from hlo_opt.ops.stored_bits import as_stored
 from hlo_opt.plans.columns import MOST_THREADS, SHARED_BYTES, WARP
 from hlo_opt.plans.instructions import ACCESS, NOTHING, Work, of_body
 from hlo_opt.plans.plan import Launch, Region, Segment, above
@@ -57,13 +58,29 @@ class SortLines:
     length: int
     per_block: int
 
+    @property
+    def is_top(self) -> bool:
+        """Whether it is a topk."""
+        return self.hero.opcode == "topk"
+
     @cached_property
-    def comparator(self) -> Computation:
+    def _declared(self) -> Computation:
         """The comparator of the sort; for a topk, one by total order."""
-        if self.hero.opcode == "sort":
+        if not self.is_top:
             return self.hero.called_by("to_apply")
         direction = "GT" if flag(self.hero, "largest", True) else "LT"
         return _comparison(self.hero.operands[0].shape.type, direction)
+
+    @cached_property
+    def comparator(self) -> Computation:
+        """The comparator, which takes as integers the narrow floats of which it reads the bits (`stored_bits`)."""
+        stored = as_stored(self._declared)[0]
+        types = [p.shape.type for p in stored.parameters]
+        return stored if types[::2] == types[1::2] else self._declared
+
+    def takes_bits(self, operand: int) -> bool:
+        """Whether the comparator takes an operand's elements as integers."""
+        return self.comparator.parameters[2 * operand].shape.type != self._declared.parameters[2 * operand].shape.type
 
     @cached_property
     def compared(self) -> tuple[int, ...]:
@@ -75,7 +92,9 @@ class SortLines:
     @cached_property
     def key(self) -> ComparatorKey | None:
         """What is compared in place of the elements of an operand."""
-        return None if self.hero.opcode == "topk" else key_of(self.comparator)
+        if self.is_top or key_of(self._declared) is None:
+            return None
+        return key_of(self.comparator)
 
     @property
     def sorted_ones(self) -> tuple[int, ...]:
@@ -87,19 +106,16 @@ class SortLines:
         """Whether positions are sorted with the elements: to read operands that are not compared, or by a key, and to
         keep equal elements in order."""
         return (
-            self.key is not None
-            or self.hero.opcode == "topk"
-            or len(self.compared) < len(self.hero.operands)
-            or not self.breaks_ties
+            self.key is not None or self.is_top or len(self.compared) < len(self.hero.operands) or not self.breaks_ties
         )
 
     @cached_property
     def breaks_ties(self) -> bool:
         """Whether the order of equal elements cannot be seen: the comparator is a total order of the only operand."""
-        comparator = self.comparator
+        comparator = self._declared
         root, parameters = comparator.root, comparator.parameters
         if (
-            self.hero.opcode == "topk"
+            self.is_top
             or len(parameters) != 2
             or root.opcode != "compare"
             or root.word("direction") not in ("LT", "GT")
@@ -116,7 +132,7 @@ class SortLines:
     @property
     def kept(self) -> int:
         """The number of elements of a line that are written."""
-        return integer(self.hero, "k") if self.hero.opcode == "topk" else self.length
+        return integer(self.hero, "k") if self.is_top else self.length
 
     @property
     def across(self) -> bool:

@@ -205,3 +205,81 @@ def test_the_total_order_of_f16_tells_nans_apart(form: Any) -> None:
     want = hlo_opt.evaluate(module, [a, b])
     got = hlo_opt.compile(hlo_opt.fuse(module)[0], "host", form=form)(a, b)
     assert [int((one != other).sum()) for one, other in zip(got[:2], want[:2], strict=True)] == [0, 0]
+
+
+SORTED = """HloModule m
+
+before {{
+  a = {t}[] parameter(0)
+  b = {t}[] parameter(1)
+  i = s32[] parameter(2)
+  j = s32[] parameter(3)
+  ROOT r = pred[] compare(a, b), direction={direction}, type=TOTALORDER
+}}
+
+alone {{
+  a = {t}[] parameter(0)
+  b = {t}[] parameter(1)
+  ROOT r = pred[] compare(a, b), direction={direction}, type=TOTALORDER
+}}
+
+chosen {{
+  a = {t}[] parameter(0)
+  b = {t}[] parameter(1)
+  zero = {t}[] constant(0)
+  p = pred[] compare(a, zero), direction=EQ
+  q = pred[] compare(b, zero), direction=EQ
+  x = {t}[] select(p, zero, a)
+  y = {t}[] select(q, zero, b)
+  ROOT r = pred[] compare(x, y), direction={direction}, type=TOTALORDER
+}}
+
+ENTRY e {{
+  x = {t}[{n}] parameter(0)
+  y = {t}[{n}] parameter(1)
+  i = s32[{n}] iota(), iota_dimension=0
+  p = ({t}[{n}], s32[{n}]) sort(x, i), dimensions={{0}}, is_stable=true, to_apply=before
+  q = {t}[{n}] sort(x), dimensions={{0}}, to_apply=alone
+  s = {t}[{n}] sort(x), dimensions={{0}}, to_apply=chosen
+  c = pred[{n}] compare(x, y), direction={direction}, type=TOTALORDER
+  ROOT r = (({t}[{n}], s32[{n}]), {t}[{n}], {t}[{n}], pred[{n}]) tuple(p, q, s, c)
+}}
+"""
+
+SIGNED = [name for name in NARROW if not name.endswith(("fnuz", "fnu"))]
+"""Types with a negative zero."""
+
+
+def in_order(bits: Any, width: int) -> Any:
+    """Numbers in the total order of the floats with these bits."""
+    sign = 1 << (width - 1)
+    return np.where(bits & sign, ~(bits ^ sign), bits)
+
+
+@pytest.mark.parametrize("direction", ["LT", "GT"])
+@pytest.mark.parametrize("n", [4096, 8192])  # in shared memory and beyond
+@pytest.mark.parametrize("form", [None, "lanes", "plain"])
+@pytest.mark.parametrize("name", SIGNED)
+def test_sorts_tell_nans_apart(name: str, form: Any, n: int, direction: str) -> None:
+    if form is not None and (not has_compiler() or name not in ("f16", "bf16", "f8e5m2")):
+        pytest.skip("no compiler, or as another type")
+    kind = ELEMENT_TYPES[name]
+    rng = np.random.default_rng(7)
+    bits = rng.integers(0, 1 << kind.bits, (2, n))
+    bits = np.where(rng.random((2, n)) < 0.5, bits | ({"f16": 0x7C00, "bf16": 0x7F80}.get(name, 0)), bits)
+    x, y = bits.astype(f"u{kind.bytes}").view(kind.dtype)
+    falls = direction == "GT"
+    keys, others = in_order(bits, kind.bits) * (-1 if falls else 1)
+    order = np.argsort(keys, kind="stable")
+    module = hlo_opt.parse(SORTED.format(t=name, n=n, direction=direction))
+    if form is None:
+        got = hlo_opt.evaluate(module, [x, y])
+    else:
+        got = hlo_opt.compile(hlo_opt.fuse(module)[0], "host", form=form)(x, y)
+    zeros = np.where(bits[0] == 1 << (kind.bits - 1), 0, bits[0])
+    joined = np.argsort(in_order(zeros, kind.bits) * (-1 if falls else 1), kind="stable")
+    unsigned = f"u{kind.bytes}"
+    assert [np.array_equal(np.asarray(a).view(unsigned), x[o].view(unsigned))
+            for a, o in ((got[0], order), (got[2], order), (got[3], joined))] == [True] * 3  # fmt: skip
+    assert np.array_equal(np.asarray(got[1]), order)
+    assert np.array_equal(np.asarray(got[4]), keys < others)

@@ -9,7 +9,7 @@ from hlo_opt import fuse, parse
 from hlo_opt.evaluate.reach import Draw, Reached, reaching_inputs
 from hlo_opt.ir import Module
 from hlo_opt.runtime.check import mistakes
-from hlo_opt.runtime.check.compare import check, reached
+from hlo_opt.runtime.check.compare import check, compare_outputs, reached
 from hlo_opt.runtime.check.mistakes import Tried, orders_nans, tried
 
 SUM = "add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }"
@@ -305,11 +305,23 @@ SWITCH = "conditional(p, x, x, x), branch_computations={sine, cosine, abs}"
             " m = s32[64] maximum(x, ls)\n ROOT r = s32[64] abs(m)",
             ("", ""),
         ),
+        (
+            f"{TWO}\n ROOT r = f32[64] power(x, y)",
+            f"{TWO}\n a = f32[64] abs(x)\n ROOT r = f32[64] power(a, y)",
+            ("", ""),
+        ),
+        (
+            "x = f32[64] parameter(0)\n ROOT r = s32[64] convert(x)",
+            "x = f32[64] parameter(0)\n k = f32[] constant(2147483648)\n ks = f32[64] broadcast(k), dimensions={}\n"
+            " p = pred[64] compare(x, ks), direction=EQ\n l = s32[] constant(-2147483648)\n"
+            " ls = s32[64] broadcast(l), dimensions={}\n c = s32[64] convert(x)\n ROOT r = s32[64] select(p, ls, c)",
+            ("", ""),
+        ),
     ],
     ids=[
         *("a read before an update", "not less on NaN", "a maximum of NaN", "a sort of NaN", "an index of no branch"),
         *("NaN within bounds", "a start before the array", "bits of a product", "an unsigned number"),
-        "the least of all numbers",
+        *("the least of all numbers", "a power of a negative number", "a number at the limit of a type"),
     ],
 )
 def test_drawn_inputs_show_what_plain_ones_would_not(right: str, wrong: str, before: tuple[str, str]) -> None:
@@ -340,3 +352,16 @@ ENTRY e {{
     sorting = parse(text)
     assert orders_nans(sorting.entry.root) == ordered
     assert check(sorting, fuse(sorting)[0], backend="host").ok
+
+
+@pytest.mark.parametrize("name", ["bf16", "f16", "f8e5m2"])
+@pytest.mark.parametrize("source", ["f32", "f64"])
+@pytest.mark.parametrize("toward", [0.0, 2.0])
+def test_drawn_inputs_show_ties_that_a_kernel_rounds_down_or_away(name: str, source: str, toward: float) -> None:
+    """Numbers slightly nearer to, or farther from, 0 round the same way but for ties."""
+    original = module(f"x = {source}[64] parameter(0)\n ROOT r = {name}[64] convert(x)")
+    (first, *_) = reached(original, 0).draws
+    x = first.inputs[0][0].astype(np.float32)
+    wrong = np.nextafter(x, x * np.float32(toward)).astype(original.entry.root.shape.type.dtype)
+    reports, _ = compare_outputs(original, original, first.inputs, first.outputs, [[wrong]], 0)
+    assert not all(r.ok for own in reports for r in own)

@@ -280,6 +280,7 @@ elementwise(
     2,
     numeric.compare,
     one_step=True,
+    precision="own",
     ways="COMPARE",
     spread=faces.any_type("compare", decides=faces.always),
     infer=_infer_compare,

@@ -153,6 +153,7 @@ elementwise(
     "power",
     2,
     numeric.power,
+    ways="POWER",
     spread=faces.one("power", complex=faces.interval("complex_power")),
     slow=True,
     accepts=(*INTEGERS, *REALS),

@@ -8,7 +8,8 @@ import numpy as np
 
 from hlo_opt.ir import Computation, ElementType, Instruction
 from hlo_opt.ir.values import Array
-from hlo_opt.library.order import order_by, sorting_key
+from hlo_opt.library.order import order_by
+from hlo_opt.ops.numeric import total_order
 from hlo_opt.ops.ordering.table import sorted_dimension
 from hlo_opt.ops.reduction.folding import combine_at
 from hlo_opt.ops.reduction.reducers import is_wide, running_types
@@ -21,9 +22,7 @@ def total_order_key(value: Array, element_type: ElementType) -> Array:
     """Integers that order like XLA's total order: -NaN < -inf < ... < -0 < +0 < ... < inf < NaN."""
     if not element_type.is_float:
         return value.astype(np.int64) if element_type.bits < 8 or element_type.kind == "pred" else value
-    if element_type.bits < 16 or value.dtype.kind != "f":
-        value = value.astype(np.float32)
-    return sorting_key(np, value, True, False)
+    return total_order(value)
 
 
 def _keys(evaluator: Evaluator, comparator: Computation, values: list[Array]) -> list[Array]:
