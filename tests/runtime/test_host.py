@@ -173,6 +173,27 @@ def test_many_kernels_in_several_units(cache: Path, monkeypatch: pytest.MonkeyPa
         np.testing.assert_array_equal(out, data + np.float32(n))
 
 
+def test_units_have_so_many_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few long kernels keep all processors busy, as many short ones do; a kernel is in one unit."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    first, second = of_value("first", "{} + 1"), of_value("second", "{} + 1")
+    assert len(host.units([first, second], lanes_unit)) == 1
+    monkeypatch.setattr(host, "_OF_UNIT", len(first.source))
+    assert len(host.units([first, second], lanes_unit)) == 2
+    monkeypatch.setattr(host, "_OF_UNIT", 1)
+    assert len(host.units([first, second], lanes_unit)) == 2
+
+
+@needs_compiler
+def test_long_units_have_flags_that_the_compiler_knows() -> None:
+    compiler = find_compiler()
+    command = (*compiler, *host.processor(compiler).flags)
+    assert not host.takes("--param=no-such-number=50")
+    assert not host._for_text(command, "x" * host.LONG)
+    flags = host._for_text(command, "x" * (host.LONG + 1))
+    assert all(map(host.takes, flags))
+
+
 @needs_compiler
 def test_compile_failure_names_the_line(cache: Path) -> None:
     with pytest.raises(BackendError, match=r"unit0.cpp:\d+.*nonsense") as caught:

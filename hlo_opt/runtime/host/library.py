@@ -63,10 +63,12 @@ selections of conditions, of which GCC makes no vector code. And keep loops that
 memcpy they are written in pieces of 16 bytes, and a vector that is read right after that waits until all have reached
 the cache."""
 
-LONG, LONG_FLAGS = 200_000, ("-fno-gcse", "-fno-gcse-after-reload")
+LONG = 200_000
+LONG_FLAGS = ("-fno-gcse", "-fno-gcse-after-reload", "--param=sccvn-max-alias-queries-per-access=50")
 """Units of more characters do without passes of GCC that take four fifths of the time of long kernels (a scan that is a
-tree, 660 kB of text) and make none quicker. Short ones keep them: without, GCC 12 has mixed up the conditions of
-threads that leave before others."""
+tree, 660 kB of text) and make none quicker. Nor does each load ask about as many stores before it as it may (1,000),
+which takes up to half of the rest. Short units keep all: without, GCC 12 has mixed up the conditions of threads that
+leave before others."""
 
 FAULTS = ("internal compiler error", "PLEASE submit a bug report")
 """What GCC and clang say where they stop by a fault of their own."""
@@ -442,6 +444,7 @@ FILLED = "-ftrivial-auto-var-init=pattern"
 """A variable that nothing was assigned to holds no luckily chosen value."""
 
 _PER_UNIT = 24  # kernels of one translation unit, when there is more than one
+_OF_UNIT = 150_000  # characters of its kernels
 _MOST_UNITS = 8
 
 
@@ -539,7 +542,8 @@ def units_of(kernels: Sequence[Kernel], form: KernelForm) -> list[str]:
 def units(kernels: Sequence[Kernel], unit: Callable[[Sequence[Kernel]], str]) -> list[str]:
     """Translation units of about the same length of text, enough of them to keep the processors busy; `unit` writes
     one."""
-    count = min(-(-len(kernels) // _PER_UNIT), os.cpu_count() or 1, _MOST_UNITS)
+    wanted = max(-(-len(kernels) // _PER_UNIT), -(-sum(len(k.source) for k in kernels) // _OF_UNIT))
+    count = min(wanted, len(kernels), os.cpu_count() or 1, _MOST_UNITS)
     groups: list[list[Kernel]] = [[] for _ in range(count)]
     sizes = [0] * count
     for kernel in sorted(kernels, key=lambda k: (-len(k.source), k.symbol)):
