@@ -14,6 +14,7 @@ from hlo_opt.analysis.memory.forms import ReductionForm, fast_form, reduction_fo
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
+from hlo_opt.ir.walk import needed_first
 from hlo_opt.plans.columns import (
     MOST_THREADS,
     SHARED_BYTES,
@@ -27,6 +28,7 @@ from hlo_opt.plans.columns import (
     wide_tile,
 )
 from hlo_opt.plans.folding import KEPT, REDUCED, Folded, Levels, Space, ends_in_one_pass, passes
+from hlo_opt.plans.instructions import of_value
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.row_reduction import MOST_KEPT, may_be_reordered
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Own, Walk, own_on
@@ -101,6 +103,13 @@ class Columns:
         return self.tile.threads * self.tile.vector * _accumulator_bytes(self.levels) + seen
 
 
+def _is_quick(folded: Folded) -> bool:
+    """Whether vector code of a host sums a column again for each of its elements sooner than lanes meet at its end: the
+    sums are of no function, and of no sums."""
+    summed = (needed_first([reduce], lambda i: i.operands) for level in folded.levels for reduce in level)
+    return len(folded.levels) == 1 and not any(of_value(i).slow for needed in summed for i in needed)
+
+
 def of(region: Region, folded: Folded, target: DeviceTarget, shared_bytes: int = SHARED_BYTES) -> Columns | None:
     """The part for some folds of columns; None if it needs more than `shared_bytes`, or if a thread folds a column
     alone as a loop does: short columns are worth a part only where they are walked more than once."""
@@ -110,7 +119,7 @@ def of(region: Region, folded: Folded, target: DeviceTarget, shared_bytes: int =
     of_thread, cores = _accumulator_bytes(folded.levels), target.core_count
     may_share = ends_in_one_pass(region, folded)
     is_short = any(fast_form(reduce) is None for level in folded.levels for reduce in level)
-    if is_short and (may_share or space.minor < WARP):
+    if is_short and (may_share or space.minor < WARP or (target.in_lanes and _is_quick(folded))):
         return None
     if target.in_lanes:
         lanes = lanes_tile(sizes, of_thread, may_share=may_share, shared_bytes=shared_bytes)

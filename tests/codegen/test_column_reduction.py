@@ -210,6 +210,23 @@ def test_lanes_of_a_host_share_short_columns_that_are_read_again() -> None:
     host.agrees(softmax(3, 10, 71), relative=1e-5)
 
 
+@pytest.mark.parametrize(("summed", "kind"), [("multiply(p, p)", "loop"), ("exponential(p)", "column-reduction")])
+def test_lanes_of_a_host_sum_short_columns_again_where_no_function_is_summed(summed: str, kind: str) -> None:
+    text = module(
+        "f32",
+        f"""  p = f32[3,10,71]{{2,1,0}} parameter(0)
+  z = f32[] constant(0)
+  e = f32[3,10,71]{{2,1,0}} {summed}
+  s = f32[3,71]{{1,0}} reduce(e, z), dimensions={{1}}, to_apply=add
+  sb = f32[3,10,71]{{2,1,0}} broadcast(s), dimensions={{0,2}}
+  ROOT o = f32[3,10,71]{{2,1,0}} divide(e, sb)
+""",
+    )
+    host = Tool("lanes", target=InLanes.of(H100))
+    assert host.plan(text).kind == kind
+    host.agrees(text, relative=1e-5)
+
+
 def test_short_columns_that_are_read_once_are_loops(tool: Any) -> None:
     text = columns((3, 10, 71))
     assert tool.plan(text).kind == "loop"
