@@ -20,7 +20,7 @@ from hlo_opt.ops import table
 PACKAGE = Path(__file__).resolve().parent.parent / "hlo_opt"
 WITHOUT = ("ops", "library")
 """The rooms that declare operations and compute them."""
-RULES = ("RewritingPass", "Expansion")
+RULES = ("RewritingPass", "Expansion", "KernelsApart")
 """The bases of rewrite rules."""
 RULES_FOLDER = ("passes", "simplify")
 """Where those of the simplifier are, and what they share."""

@@ -9,19 +9,17 @@ another.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from hlo_opt.analysis.graph.inlining import is_plain_fusion
-from hlo_opt.ir import Called, Computation, Instruction, Module, edit
-from hlo_opt.ir.walk import executed_computations, needed_first
+from hlo_opt.ir import Computation, Instruction, edit
+from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops.sets import fused, is_product, tuple_elements, tuple_index
-from hlo_opt.passes.base import PassContext
-from hlo_opt.passes.dce import DeadCodeElimination, drop_unread, sweep
-from hlo_opt.passes.expansion import Expansion
-from hlo_opt.plans import Plan, plan, region_of
+from hlo_opt.passes.kernels_apart import KernelsApart, copied, kernel_of
+from hlo_opt.plans import Plan
 from hlo_opt.plans.instructions import of_value
 from hlo_opt.plans.products import OfProduct
 
@@ -33,30 +31,17 @@ keeps them in registers. So many terms are a vector, too."""
 
 
 @dataclass(frozen=True)
-class ProductsApart(Expansion):
+class ProductsApart(KernelsApart):
     """Take products out of the kernels around them: operands first, then the product, then the rest."""
 
     name: ClassVar[str] = "products-apart"
-    preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
 
-    def concerns(self, module: Module) -> bool:
-        return any(_around_product(i) for c in executed_computations(module) for i in c.instructions)
+    def may_hold(self, instruction: Instruction) -> bool:
+        return _around_product(instruction)
 
-    def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
-        module = computation.module
-        assert module is not None
-        for kernel in filter(_around_product, list(computation.instructions)):
-            kernel_plan = plan(region_of(module, kernel), context.options.target)
-            product = _product_of(kernel, kernel_plan) if isinstance(kernel_plan, Plan) else None
-            if product is not None:
-                yield partial(_take_apart, kernel, product)
-
-    def run(self, module: Module, context: PassContext) -> bool:
-        changed = False
-        while super().run(module, context):  # what is left of a kernel may be one around another product
-            DeadCodeElimination().run(module, context)
-            changed = True
-        return changed
+    def change(self, kernel: Instruction, kernel_plan: Plan) -> Callable[[], object] | None:
+        product = _product_of(kernel, kernel_plan)
+        return None if product is None else partial(_take_apart, kernel, product)
 
 
 def _around_product(i: Instruction) -> bool:
@@ -94,7 +79,7 @@ def _take_apart(kernel: Instruction, product: Instruction) -> None:
         edit.replace_all_uses(kernel, alone)
         edit.remove(kernel)
         return
-    rest, copies = _copy(body)
+    rest, copies = copied(body)
     operands = list(kernel.operands)
     for value, outside in ((product, alone), *((v, o) for v, o in values.items() if _is_worked_out(v))):
         read = edit.create_parameter(rest, "product" if value is product else "operand", value.shape, len(operands))
@@ -105,7 +90,7 @@ def _take_apart(kernel: Instruction, product: Instruction) -> None:
         for taker in [u for u in kernel.users if tuple_index(u) == number] if _is_worked_out(value) else ():
             if value in values:
                 edit.redirect_users(taker, values[value])
-    edit.replace_all_uses(kernel, _kernel(kernel, rest, operands))
+    edit.replace_all_uses(kernel, kernel_of(kernel, rest, operands))
     edit.remove(kernel)
 
 
@@ -119,20 +104,6 @@ def _value(kernel: Instruction, body: Computation, operand: Instruction) -> Inst
     """An operand of a product outside of the kernel that computes it."""
     if operand.parameter_number is not None:
         return kernel.operands[operand.parameter_number]
-    above, copies = _copy(body)
+    above, copies = copied(body)
     edit.set_root(above, copies[operand])
-    return _kernel(kernel, above, kernel.operands)
-
-
-def _copy(body: Computation) -> tuple[Computation, dict[Instruction, Instruction]]:
-    copy = edit.clone_computation(body)
-    return copy, dict(zip(body.instructions, copy.instructions, strict=True))
-
-
-def _kernel(old: Instruction, body: Computation, operands: Iterable[Instruction]) -> Instruction:
-    """A new kernel for a computation, without what this does not read."""
-    sweep(body, set())
-    called = {**old.attributes, "calls": Called(body)}
-    new = edit.create(old.computation, old.name, "fusion", body.root.shape, list(operands), called)
-    drop_unread(new, body)
-    return new
+    return kernel_of(kernel, above, kernel.operands)

@@ -11,22 +11,20 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
 from hlo_opt.analysis.graph.inlining import is_plain_fusion
 from hlo_opt.analysis.properties import has_side_effect
-from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
+from hlo_opt.ir import Instruction, Shape, edit
 from hlo_opt.ir.index_map import variable
-from hlo_opt.ir.walk import executed_computations, needed_first
+from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops.lowering import Element
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.sets import fused, is_elementwise, looped
-from hlo_opt.passes.base import PassContext
-from hlo_opt.passes.dce import DeadCodeElimination, drop_unread, sweep
-from hlo_opt.passes.expansion import Expansion
-from hlo_opt.plans import Plan, plan, region_of
+from hlo_opt.passes.kernels_apart import KernelsApart, copied, kernel_of
+from hlo_opt.plans import Plan
 from hlo_opt.plans import instructions as work_of
 from hlo_opt.plans.kinds import kind_of
 from hlo_opt.plans.reads import Trace, address_of, traced, value_of
@@ -47,30 +45,17 @@ LONG = 100
 
 
 @dataclass(frozen=True)
-class RepeatsApart(Expansion):
+class RepeatsApart(KernelsApart):
     """Take values out of the kernels that compute them many times."""
 
     name: ClassVar[str] = "repeats-apart"
-    preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
 
-    def concerns(self, module: Module) -> bool:
-        return any(_may_repeat(i) for c in executed_computations(module) for i in c.instructions)
+    def may_hold(self, instruction: Instruction) -> bool:
+        return _may_repeat(instruction)
 
-    def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
-        module = computation.module
-        assert module is not None
-        for kernel in filter(_may_repeat, list(computation.instructions)):
-            kernel_plan = plan(region_of(module, kernel), context.options.target)
-            values = _to_take_out(kernel_plan) if isinstance(kernel_plan, Plan) else []
-            if values:
-                yield partial(_take_apart, kernel, values)
-
-    def run(self, module: Module, context: PassContext) -> bool:
-        changed = False
-        while super().run(module, context):  # both kernels may compute other values many times
-            DeadCodeElimination().run(module, context)
-            changed = True
-        return changed
+    def change(self, kernel: Instruction, kernel_plan: Plan) -> Callable[[], object] | None:
+        values = _to_take_out(kernel_plan)
+        return partial(_take_apart, kernel, values) if values else None
 
 
 def _may_repeat(i: Instruction) -> bool:
@@ -164,35 +149,21 @@ def _take_apart(kernel: Instruction, values: list[Instruction]) -> None:
     """Replace a kernel by one for these values and one for the rest."""
     body = fused(kernel)
     assert body is not None
-    above, copies = _copy(body)
+    above, copies = copied(body)
     if len(values) == 1:
         edit.set_root(above, copies[values[0]])
-        made = first = _kernel(kernel, above, list(kernel.operands))
+        made = first = kernel_of(kernel, above, list(kernel.operands))
         taken = [made]
     else:
         edit.create_tuple(above, [copies[value] for value in values], root=True)
-        first = _kernel(kernel, above, list(kernel.operands))
+        first = kernel_of(kernel, above, list(kernel.operands))
         taken = [edit.create_element(first, number) for number in range(len(values))]
-    rest, copies = _copy(body)
+    rest, copies = copied(body)
     operands = list(kernel.operands)
     for value, outside in zip(values, taken, strict=True):
         read = edit.create_parameter(rest, "value", value.shape, len(operands))
         edit.replace_all_uses(copies[value], read)
         operands.append(outside)
     edit.sort(rest)
-    edit.replace_all_uses(kernel, _kernel(kernel, rest, operands))
+    edit.replace_all_uses(kernel, kernel_of(kernel, rest, operands))
     edit.remove(kernel)
-
-
-def _copy(body: Computation) -> tuple[Computation, dict[Instruction, Instruction]]:
-    copy = edit.clone_computation(body)
-    return copy, dict(zip(body.instructions, copy.instructions, strict=True))
-
-
-def _kernel(old: Instruction, body: Computation, operands: list[Instruction]) -> Instruction:
-    """A new kernel for a computation, without what this does not read."""
-    sweep(body, set())
-    called = {**old.attributes, "calls": Called(body)}
-    new = edit.create(old.computation, old.name, "fusion", body.root.shape, operands, called)
-    drop_unread(new, body)
-    return new
