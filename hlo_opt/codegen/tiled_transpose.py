@@ -16,7 +16,7 @@ from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, mo
 from hlo_opt.ops.code import Code, Name, both, call, cell, code, of
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.tiled_transpose import BLOCK, Tiles, TransposeFrame, index_in, source_of, writes_after
+from hlo_opt.plans.tiled_transpose import BLOCK, Tiles, TransposeFrame, index_in, source_of, written_after
 
 STRIP, SHORT = 8, 4
 """The most tiles side by side in a strip, and how many times that where the result's rows are no more tiles long than
@@ -35,7 +35,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int
     for transpose in segment.part.tiled:
         kind = memory_type(transpose.shape.type)
         tables[transpose] = builder.array(kind, builder.numbered("tile"), cells, shared=True)
-    after = {n: writes_after(plan.region.roots[n], segment.part.tiled, frame) for n in segment.roots}
+    after = written_after(plan.region, segment.part)
 
     def fill(places: Sequence[Sequence[Expression]], cells: Sequence[Code]) -> None:
         assignments = []
@@ -48,7 +48,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int
         for target, value in assignments:
             builder.assign(target, value)
         _write(
-            [n for n in segment.roots if not after[n]],
+            [n for n in segment.roots if n not in after],
             [frame.operand_place(at) for at in places],
             places[0][frame.near],
         )
@@ -59,7 +59,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int
                 builder.name_after(transpose)
                 name = builder.bind_exact(transpose.shape.type, loaded(transpose.shape.type, cell(table, of_cell)))
                 builder.provide(transpose, None, index_in(frame, transpose, at), name)
-        _write([n for n in segment.roots if after[n]], [frame.result_place(at) for at in places], places[0][frame.far])
+        _write([n for n in segment.roots if n in after], [frame.result_place(at) for at in places], places[0][frame.far])
 
     def _write(numbers: Sequence[int], places: Sequence[Expression], first: Expression) -> None:
         """Write outputs at neighbouring places; `first` is the coordinate of the first along their dimension."""

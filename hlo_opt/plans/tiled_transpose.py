@@ -166,14 +166,7 @@ def _cover(
     room: int,
     cores: int,
 ) -> Tiles | None:
-    at = [variable(f"d{d}", size) for d, size in enumerate(frame.sizes)]
-    needs: dict[int, set[Instruction]] = {}
-    for number in roots:
-        shapes = list(region.roots[number].shape.leaves())
-        if len(shapes) == 1 and shapes[0].element_count == math.prod(frame.sizes):
-            needs[number] = read_at(
-                region.roots[number], {t: index_in(frame, t, at) for t in transposes}, frame.result_place(at)
-            )
+    needs = _read_in_tiles(region, roots, frame, transposes)
     tiled: list[Instruction] = []
     whole_room = room
     for transpose in transposes:
@@ -194,16 +187,29 @@ def _cover(
     return Tiles(frame, tuple(tiled), tuple(covered))
 
 
+def _read_in_tiles(
+    region: Region, roots: Sequence[int], frame: TransposeFrame, tiled: Sequence[Instruction]
+) -> dict[int, set[Instruction]]:
+    """For each output of as many elements as a frame has, by its position: what is read of `tiled` when its elements
+    are written in the order of tiles."""
+    elements = math.prod(frame.sizes)
+    sized = [n for n in roots if [s.element_count for s in region.roots[n].shape.leaves()] == [elements]]
+    if not sized:
+        return {}
+    at = [variable(f"d{d}", size) for d, size in enumerate(frame.sizes)]
+    wanted, place = {t: index_in(frame, t, at) for t in tiled}, frame.result_place(at)
+    return {n: read_at(region.roots[n], wanted, place) for n in sized}
+
+
 def _goes_along(root: Instruction, transposes: Sequence[Instruction], beside: set[Instruction]) -> bool:
     """Whether an output shares inputs with the tiles, and needs no transpose."""
     needed = above([root])
     return not needed.isdisjoint(beside) and needed.isdisjoint(transposes)
 
 
-def writes_after(root: Instruction, tiled: Sequence[Instruction], frame: TransposeFrame) -> bool:
-    """Whether an output of the plan is written from a tile; the others are written while tiles are filled."""
-    at = [variable(f"d{d}", size) for d, size in enumerate(frame.sizes)]
-    return bool(read_at(root, {t: index_in(frame, t, at) for t in tiled}, frame.result_place(at)))
+def written_after(region: Region, part: Tiles) -> set[int]:
+    """The positions of the outputs that are written from a tile; the others are written while tiles are filled."""
+    return {n for n, read in _read_in_tiles(region, part.roots, part.frame, part.tiled).items() if read}
 
 
 def read_at(root: Instruction, wanted: Mapping[Instruction, Index], place: Expression) -> set[Instruction]:
@@ -267,7 +273,7 @@ def walks(region: Region, segment: Segment[Tiles], launch: Launch) -> list[Walk]
     corner = delinearize(divide(thread, BLOCK), frame.tiles)
     rounds = frame.side * frame.side * frame.width // (BLOCK * frame.vector)
     at = [variable(f"at{d}", size) for d, size in enumerate(frame.sizes)]
-    after = {n for n in part.roots if writes_after(region.roots[n], part.tiled, frame)}
+    after = written_after(region, part)
     walks = []
     for along, place, known in (
         (frame.near, frame.operand_place(at), frozenset()),
