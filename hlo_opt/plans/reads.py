@@ -475,10 +475,10 @@ class _Seen:
 
 def _different(numbers: Numbers) -> Numbers:
     """The distinct numbers in ascending order. If they are dense, as mostly in kernels, they are marked in an array,
-    which takes less time than sorting."""
+    which takes less time than sorting. Addresses come in long runs that ascend: a stable sort merges them."""
     low, high = int(numbers.min()), int(numbers.max())
     if high - low > SPARSE * numbers.size:
-        ascending = np.sort(numbers, axis=None)
+        ascending = np.sort(numbers, axis=None, kind="stable")
         return ascending[np.append(True, ascending[1:] != ascending[:-1])]
     marked = np.zeros(high - low + 1, bool)
     marked[numbers.ravel() - low] = True
