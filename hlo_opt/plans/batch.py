@@ -19,7 +19,17 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir import index_map as maps
 from hlo_opt.ir.element_type import PRED
-from hlo_opt.ir.index_map import Constant, Expression, Variable, add, delinearize, distinct_places, multiply, variable
+from hlo_opt.ir.index_map import (
+    Constant,
+    Expression,
+    Variable,
+    add,
+    delinearize,
+    distinct_places,
+    multiply,
+    split_constant,
+    variable,
+)
 from hlo_opt.ir.size import gcd, most
 from hlo_opt.ops.lowering import Element, Elementwise, Index
 from hlo_opt.ops.spec import find
@@ -232,9 +242,15 @@ def _is_side_by_side(region: Region, part: Batch) -> bool:
     """Whether neighbouring lanes of the outputs are neighbours in memory, and begin at multiples of a vector. Looks at
     the first lanes: accesses that are not are correct, but narrow."""
     shown = {LANE: np.arange(min(part.places, 4 * part.vector))}
+    starts: dict[Expression, set[int]] = {}  # elements of a lane lie at constant distances from each other
     for value, index in _wanted(region, part):
-        at = value_of(address_of(value.shape, index), shown).reshape(-1, part.vector)
-        if (np.diff(at, axis=1) != 1).any() or (at[:, 0] % part.vector).any():
+        base, offset = split_constant(address_of(value.shape, index))
+        if base not in starts:
+            at = value_of(base, shown).reshape(-1, part.vector)
+            if (np.diff(at, axis=1) != 1).any():
+                return False
+            starts[base] = set((at[:, 0] % part.vector).tolist())
+        if any((start + offset) % part.vector for start in starts[base]):
             return False
     return True
 
