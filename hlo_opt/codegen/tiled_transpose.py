@@ -59,7 +59,9 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int
                 builder.name_after(transpose)
                 name = builder.bind_exact(transpose.shape.type, loaded(transpose.shape.type, cell(table, of_cell)))
                 builder.provide(transpose, None, index_in(frame, transpose, at), name)
-        _write([n for n in segment.roots if n in after], [frame.result_place(at) for at in places], places[0][frame.far])
+        _write(
+            [n for n in segment.roots if n in after], [frame.result_place(at) for at in places], places[0][frame.far]
+        )
 
     def _write(numbers: Sequence[int], places: Sequence[Expression], first: Expression) -> None:
         """Write outputs at neighbouring places; `first` is the coordinate of the first along their dimension."""
