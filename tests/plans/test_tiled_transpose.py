@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from hlo_opt.ir import Instruction
+from hlo_opt.plans import tiled_transpose
 from hlo_opt.plans.tiled_transpose import Tiles
 from tests.small_modules import module_of, planned
 
@@ -21,3 +25,28 @@ def test_arrays_go_through_tiles_in_the_order_of_parameters() -> None:
         (part,) = (segment.part for segment in made.segments)
         assert isinstance(part, Tiles)
         assert [i.parameter_number for i in part.tiled] == [0, 1, 2, 3]
+
+
+def test_the_places_in_tiles_are_found_once_for_all_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Instruction] = []
+    index_in = tiled_transpose.index_in
+    monkeypatch.setattr(
+        tiled_transpose, "index_in", lambda frame, tiled, at: (asked.append(tiled), index_in(frame, tiled, at))[1]
+    )
+    made = planned(
+        module_of(
+            f"p = {STRAIGHT} parameter(0)",
+            *(
+                line
+                for n in range(6)
+                for line in (
+                    f"m{n} = {STRAIGHT} {('negate', 'abs', 'tanh', 'cosine', 'sine', 'floor')[n]}(p)",
+                    f"t{n} = f32[96,64]{{1,0}} transpose(m{n}), dimensions={{1,0}}",
+                )
+            ),
+            f"r = ({', '.join(['f32[96,64]{1,0}'] * 6)}) tuple({', '.join(f't{n}' for n in range(6))})",
+        )
+    )
+    (part,) = (segment.part for segment in made.segments)
+    assert isinstance(part, Tiles) and len(part.roots) == 6
+    assert len(asked) == len(set(asked)) == 6
