@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from hlo_opt.ir import Instruction
+from hlo_opt.ir.index_map import Expression
+from hlo_opt.ops.lowering import Index
 from hlo_opt.plans import tiled_transpose
-from hlo_opt.plans.tiled_transpose import Tiles
+from hlo_opt.plans.tiled_transpose import Tiles, TransposeFrame, index_in
 from tests.small_modules import module_of, planned
 
 TURNED, STRAIGHT = "f32[64,96]{0,1}", "f32[64,96]{1,0}"
@@ -29,10 +33,12 @@ def test_arrays_go_through_tiles_in_the_order_of_parameters() -> None:
 
 def test_the_places_in_tiles_are_found_once_for_all_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Instruction] = []
-    index_in = tiled_transpose.index_in
-    monkeypatch.setattr(
-        tiled_transpose, "index_in", lambda frame, tiled, at: (asked.append(tiled), index_in(frame, tiled, at))[1]
-    )
+
+    def counted(frame: TransposeFrame, tiled: Instruction, at: Sequence[Expression]) -> Index:
+        asked.append(tiled)
+        return index_in(frame, tiled, at)
+
+    monkeypatch.setattr(tiled_transpose, "index_in", counted)
     made = planned(
         module_of(
             f"p = {STRAIGHT} parameter(0)",
