@@ -88,6 +88,40 @@ def test_a_scatter_that_multiplies_has_an_open_order(t: str) -> None:
     assert (width > 0).all()
 
 
+def complex_normal(*sizes: int) -> np.ndarray:  # type: ignore[type-arg]
+    return (RNG.normal(size=sizes) + 1j * RNG.normal(size=sizes)).astype(np.complex64)
+
+
+def rounds_otherwise(made: Spread, exact: np.ndarray, n: int) -> None:  # type: ignore[type-arg]
+    """The bounds of the first n elements hold the exact value and are narrow."""
+    for name in ("real", "imag"):
+        low, high, part = (getattr(x, name)[:n] for x in (made.rows[LOW], made.rows[HIGH], exact))
+        assert ((low < part) & (part < high)).all()
+    assert (np.abs(made.rows[HIGH] - made.rows[LOW])[:n] < 1e-3 * np.abs(exact[:n]).max()).all()
+
+
+def test_a_scatter_that_multiplies_complex_numbers_has_an_open_order() -> None:
+    a, u = complex_normal(30), complex_normal(50)
+    (made,) = run(parsed(scattered("c64", "multiply")), [a, u])
+    assert isinstance(made, Spread)
+    assert np.array_equal(made.rows[LOW][7:], a[7:]) and np.array_equal(made.rows[HIGH][7:], a[7:])
+    product = a.astype(np.complex128)
+    for k in range(50):
+        product[k % 7] *= u[k]
+    rounds_otherwise(made, product, 7)
+
+
+def test_a_product_of_complex_numbers_has_an_open_order() -> None:
+    a = complex_normal(6, 9)
+    body = (
+        "  a = c64[6,9]{1,0} parameter(0)\n  b = c64[] constant((1, 0))\n  ROOT c = c64[6]{0} reduce(a, b), "
+        "dimensions={1}, to_apply=multiply_c64"
+    )
+    (made,) = run(parsed(body), [a])
+    assert isinstance(made, Spread)
+    rounds_otherwise(made, a.astype(np.complex128).prod(axis=1), 6)
+
+
 def test_a_scatter_of_a_narrow_type_rounds_on_the_way() -> None:
     a, u = normal(30, t="bf16"), normal(50, t="bf16")
     holds(scattered("bf16"), a, u, radius=0.01)
