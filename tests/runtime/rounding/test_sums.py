@@ -220,10 +220,6 @@ def test_sums_of_very_small_and_very_large_products_have_the_bounds_of_others(si
 ADD_C64 = "add_c64 {\n  x = c64[] parameter(0)\n  y = c64[] parameter(1)\n  ROOT z = c64[] add(x, y)\n}\n\n"
 
 
-def complex_normal(*sizes: int) -> np.ndarray:  # type: ignore[type-arg]
-    return (RNG.normal(size=sizes) + 1j * RNG.normal(size=sizes)).astype(np.complex64)
-
-
 @pytest.mark.parametrize(
     "body",
     [
