@@ -72,7 +72,8 @@ class Trial:
     @property
     def loses_nans(self) -> bool:
         """Whether the fault is a larger, smaller or narrower value that is none of NaN."""
-        return self.instruction.opcode in _LOSING_NANS and self.words.endswith(ON_NAN)
+        one = self.instruction
+        return (one.opcode in CHOSEN_BY_ORDER or _narrows(one)) and self.words.endswith(ON_NAN)
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,8 @@ def _most_steps(runs: Sequence[_Run]) -> int | None:
 
 def _last_of_types(planned: list[Trial]) -> list[Trial]:
     """The trials, with the last one of those with conversions between the same types: one function computes them."""
-    last = {_types(t.instruction): t for t in planned if t.instruction.opcode == "convert"}
-    return [t for t in planned if t.instruction.opcode != "convert" or last[_types(t.instruction)] is t]
+    last = {_types(t.instruction): t for t in planned if _narrows(t.instruction)}
+    return [t for t in planned if not _narrows(t.instruction) or last[_types(t.instruction)] is t]
 
 
 def _types(instruction: Instruction) -> tuple[ElementType, ElementType]:
@@ -290,8 +291,7 @@ def _same(a: Value, b: Value) -> bool:
 _ORDERING = frozenset({"sort"})
 _FOLDING = _ORDERING | {"all-reduce", "reduce", "reduce-scatter", "reduce-window", "scatter", "select-and-scatter"}
 
-_LOSING_NANS = CHOSEN_BY_ORDER | {"convert"}
-_SKIPPED = COPIES | {"broadcast"}
+_SKIPPED = COPIES | {"broadcast", "convert"}
 """Opcodes that only pass values on. (Control flow is skipped as well; its computations have trials of their own.)"""
 
 
@@ -303,15 +303,14 @@ def trials(instruction: Instruction) -> Iterator[Trial]:
 
 def _changes(i: Instruction) -> Iterator[tuple[str, Substitute]]:
     spec = find(i.opcode)
+    if _narrows(i):
+        yield ON_NAN, lambda o, v: np.where(np.isnan(o[0]), np.zeros((), v.dtype), v)
     if i.opcode in _SKIPPED or spec is None or not all(leaf.is_array for leaf in i.shape.leaves()):
         return
     if spec.kind is OpKind.CONTROL and i.literal is None:
         return
     if i.literal is not None:
         yield from _constants(i)
-    elif i.opcode == "convert":
-        if _narrows(i):
-            yield ON_NAN, lambda o, v: np.where(np.isnan(o[0]), np.zeros((), v.dtype), v)
     elif _compares(i):
         if is_floating(i.operands[0].shape.type.dtype):
             yield ON_NAN, lambda o, v: np.where((o[0] != o[0]) | (o[1] != o[1]), ~v, v)
@@ -342,12 +341,15 @@ def _compares(instruction: Instruction) -> bool:
     return instruction.opcode == "compare"
 
 
-def _narrows(convert: Instruction) -> bool:
-    """Whether it rounds floats to a type with NaN."""
-    source, target = convert.operands[0].shape.type, convert.shape.type
+def _narrows(i: Instruction) -> bool:
+    """Whether it rounds one array of floats to a narrower type, which has NaN."""
+    if len(i.operands) != 1 or not i.shape.is_array or not i.operands[0].shape.is_array:
+        return False
+    source, target = i.operands[0].shape.type, i.shape.type
+    if not source.is_float or not target.is_float or source.bits <= target.bits:
+        return False
     with np.errstate(all="ignore"):
-        has_nan = target.is_float and bool(np.isnan(np.asarray(np.nan, np.float32).astype(target.dtype)))
-    return source.is_float and source.bits > target.bits and has_nan
+        return bool(np.isnan(np.asarray(np.nan, np.float32).astype(target.dtype)))
 
 
 def orders_nans(sort: Instruction) -> bool:

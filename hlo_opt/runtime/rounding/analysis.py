@@ -290,7 +290,8 @@ def _reduce(instruction: Instruction, evaluate: Face) -> Face:
 
 
 def _scatter(instruction: Instruction, evaluate: Face) -> Face:
-    return sums.scatter(instruction, evaluate) or _at_places(instruction, opaque(instruction, evaluate))
+    is_fold = rounds(instruction.called_by("to_apply"))
+    return sums.scatter(instruction, evaluate) or _at_places(instruction, opaque(instruction, evaluate, is_fold))
 
 
 def _at_places(instruction: Instruction, rule: Face) -> Face:
@@ -300,16 +301,19 @@ def _at_places(instruction: Instruction, rule: Face) -> Face:
     total = adder.emit("add", number, adder.parameter(0, number), adder.parameter(1, number))
     count = sums.retyped(instruction, F64)
     count.operands = [count.operands[k] for k in (0, half, half + 1)]
+    for values in (count.operands[0], count.operands[2]):
+        values.shape = values.shape.with_type(F64)
     count.shape = count.operands[0].shape
     count.attributes["to_apply"] = Called(adder.finish([total], [number]))
     run_count = face(count)
 
-    def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         result = rule(analyst, instruction, values)
         if not any(type(leaf) is Spread for leaf in leaves(result)) or type(values[half]) is Spread:
             return result
         updates = np.ones(count.operands[2].shape.dimensions)
-        is_kept = run_count(analyst.plain, count, [np.zeros(count.shape.dimensions), values[half], updates]) == 0
+        touched = run_count(Interpreter(), count, [np.zeros(count.shape.dimensions), values[half], updates])
+        is_kept = np.asarray(touched) == 0
         return packed(
             instruction,
             [
@@ -419,11 +423,12 @@ _FORWARD = 64.0
 """Forward error, in ULP of the largest element of a result's matrix, between two libraries for equal operands."""
 
 
-def opaque(instruction: Instruction, evaluate: Face) -> Face:
-    """The face of an operation without a rule: the moved values alone determine its bounds."""
+def opaque(instruction: Instruction, evaluate: Face, is_fold: bool = False) -> Face:
+    """The face of an operation without a rule: the moved values alone determine its bounds. `is_fold`: it rounds, in
+    any order."""
     spec = find(instruction.opcode)
     exact = spec is not None and spec.kind in (OpKind.RANDOM, OpKind.MOVEMENT, OpKind.INDEXING, OpKind.ELEMENTWISE)
-    exact = exact and not (instruction.opcode == "scatter" and rounds(instruction.called_by("to_apply")))
+    exact = exact and not is_fold
     exact = exact or (
         instruction.opcode == "custom-call"
         and not any(

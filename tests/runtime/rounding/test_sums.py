@@ -111,6 +111,40 @@ def test_a_scatter_that_multiplies_complex_numbers_has_an_open_order() -> None:
     rounds_otherwise(made, product, 7)
 
 
+BOTH = """both {
+  a = f32[] parameter(0)
+  b = s32[] parameter(1)
+  c = f32[] parameter(2)
+  d = s32[] parameter(3)
+  e = f32[] exponential(c)
+  f = f32[] add(a, e)
+  g = s32[] maximum(b, d)
+  ROOT t = (f32[], s32[]) tuple(f, g)
+}
+
+"""
+SCATTER_OF_TWO = """  a = f32[30]{0} parameter(0)
+  u = f32[50]{0} parameter(1)
+  k = s32[50,1]{1,0} iota(), iota_dimension=0
+  seven = s32[] constant(7)
+  s = s32[50,1]{1,0} broadcast(seven), dimensions={}
+  i = s32[50,1]{1,0} remainder(k, s)
+  e = f32[50]{0} exponential(u)
+  n = s32[50]{0} convert(e)
+  z = s32[30]{0} iota(), iota_dimension=0
+  ROOT c = (f32[30]{0}, s32[30]{0}) scatter(a, z, i, u, n), update_window_dims={}, inserted_window_dims={0},
+    scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=both"""
+
+
+def test_a_scatter_with_a_reducer_of_its_own_rounds_where_it_updates() -> None:
+    a, u = normal(30), normal(50)
+    floats, integers = run(parsed(SCATTER_OF_TWO, BOTH), [a, u])
+    assert isinstance(floats, Spread)
+    assert (floats.rows[LOW][:7] < floats.rows[HIGH][:7]).all() and np.array_equal(floats.rows[LOW][7:], a[7:])
+    kept = integers.rows[LOW] if isinstance(integers, Spread) else integers
+    assert np.array_equal(kept[7:], np.arange(7, 30))
+
+
 def test_a_product_of_complex_numbers_has_an_open_order() -> None:
     a = complex_normal(6, 9)
     body = (
