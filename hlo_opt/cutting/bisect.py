@@ -9,6 +9,7 @@ example) is skipped, as `git bisect skip` does.
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,8 +31,12 @@ from hlo_opt.text.frames import source_location
 NO, ANOTHER = "no", "another status"
 """The answer of a module that does not show what is watched; that of a command which ends with another status."""
 CHECK = "check"
+ENDED = "run: no end"
+"""The answer of a module of ours of which the process crashes, or takes much longer than that of the first module."""
 LONGEST = 600.0
 """Limit for one module, in seconds."""
+LEAST, ALLOWED = 60.0, 10
+"""Limit for one module once the first one has an answer: in seconds, and as a multiple of its time."""
 
 
 class Series(Protocol):
@@ -267,7 +272,8 @@ class Bisection:
             self.way = way
             self.known.clear()
             if last is not None:
-                self._ask([0, last])
+                self._ask([0])  # its time is the measure of the others
+                self._ask([last])
                 end = last
             else:
                 end = self._grown()
@@ -290,8 +296,18 @@ class Bisection:
 
     def _ask(self, numbers: Iterable[int]) -> None:
         wanted = [n for n in dict.fromkeys(numbers) if n not in self.known]
-        answers = self.trials.every([partial(self._answer, n) for n in wanted])
-        self.known.update(zip(wanted, answers, strict=True))
+        answers = self.trials.every([partial(self._timed, n) for n in wanted])
+        for number, answer in zip(wanted, answers, strict=True):
+            if answer is None:
+                self.known[number] = ENDED if self.series.is_ours else None
+                continue
+            self.known[number] = answer[0]
+            if number == 0:
+                self.trials.seconds = min(LONGEST, max(LEAST, ALLOWED * answer[1]))
+
+    def _timed(self, number: int) -> tuple[str | None, float]:
+        started = time.monotonic()
+        return self._answer(number), time.monotonic() - started
 
     def _answer(self, number: int) -> str | None:
         """In a child process: the answer of a module."""

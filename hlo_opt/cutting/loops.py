@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from hlo_opt.cutting.changes import InstructionChange, fill, put_in_place, take
-from hlo_opt.cutting.parts import callers, tidied
+from hlo_opt.cutting.parts import callers, can_be_parameter, tidied
 from hlo_opt.ir import Attribute, Computation, Instruction, Module, Shape, array, edit
 from hlo_opt.ir.element_type import PRED
 from hlo_opt.ops.sets import looped, tuple_elements, tuple_index
@@ -37,6 +37,7 @@ def loop_changes(loop: Instruction) -> Iterator[InstructionChange]:
         if number not in counters:
             yield partial(count_to_one, number=number)
     yield bare_state
+    yield start_with_input
     for number, shape in enumerate(elements):
         yield partial(drop_element, number=number)
         first = next(n for n, other in enumerate(elements) if other == shape)
@@ -100,6 +101,17 @@ def bare_state(loop: Instruction) -> None:
         edit.replace_all_uses(user, user.operands[0])
         edit.remove(user)
     state.sort()
+
+
+def start_with_input(loop: Instruction) -> None:
+    """The state at the start as one parameter of the entry, in place of the tuple and its elements."""
+    start, entry = loop.operands[0], loop.computation
+    if tuple_elements(start) is None or entry.module is None or entry is not entry.module.entry:
+        raise ValueError("the state does not start as a tuple of the entry")
+    if not can_be_parameter(start.shape):
+        raise ValueError("a parameter cannot have this shape")
+    edit.set_operands(loop, [edit.create_parameter(entry, start.name, start.shape, len(entry.parameters))])
+    edit.sort(entry)
 
 
 def drop_element(loop: Instruction, number: int) -> None:

@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from hlo_opt.cutting.alone import Alone
-from hlo_opt.cutting.bisect import CHECK, NO, Bisection, FirstChange, NoChange, Rewrites, Series, StepDifference
+from hlo_opt.cutting.bisect import (
+    CHECK,
+    ENDED,
+    NO,
+    Bisection,
+    FirstChange,
+    NoChange,
+    Rewrites,
+    Series,
+    StepDifference,
+)
 from hlo_opt.report.page import Page, Word, counted
 
 LINES_SHOWN = 24
@@ -18,7 +28,10 @@ COLUMNS = 140
 
 
 def answer_words(watched: str, answer: str) -> str:
-    """An answer as a sentence has it: `other results`, `yes`, `no`, or what the question itself said."""
+    """An answer as a sentence has it: `other results`, `yes`, `no`, `a crash, or no end`, or what the question itself
+    said."""
+    if answer == ENDED:
+        return "a crash, or no end"
     if watched == CHECK:
         return {NO: "the same results", "differs": "other results"}.get(answer, answer)
     return "yes" if answer == watched else answer

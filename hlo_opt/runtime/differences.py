@@ -275,10 +275,15 @@ def compare_output(number: int, expected: Array, actual: Array, enclosure: Enclo
         float(error[np.isfinite(error)].max(initial=0.0)),
         float(relative[np.isfinite(relative)].max(initial=0.0)),
         float(used.max(initial=0.0)),
-        int(np.count_nonzero(~equal & ~off)),
-        int(np.count_nonzero(off)),
-        int(np.count_nonzero(aside)),
+        _count(~equal & ~off, len(dimensions)),
+        _count(off, len(dimensions)),
+        _count(aside, len(dimensions)),
         0.0 if enclosure is None else bounds.loose_share(expected),
         None,
         worst,
     )
+
+
+def _count(mask: Mask, rank: int) -> int:
+    """The number of elements of which some part is in the mask."""
+    return int(np.count_nonzero(mask if mask.ndim == rank else mask.any(axis=-1)))

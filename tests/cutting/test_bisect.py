@@ -1,6 +1,9 @@
 """Where something turns."""
 
+import os
 import random
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from hlo_opt.cutting.questions import Command
 from hlo_opt.diag import UsageError
 from hlo_opt.ir import edit
 from hlo_opt.passes.run import run
+from hlo_opt.report.turns import turn_page
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
 H100 = target("h100_sxm")
@@ -127,6 +131,33 @@ def test_fusing_that_fails_is_found_without_knowing_the_end():
     found = bisect.Bisection(ours, bisect.watch_of("check", H100, "numpy"), 2).find()
     assert (found.before, found.after) == (6, 7) and found.became.startswith("fuse: ZeroDivisionError")
     assert bisect.rewrite(ours, 7).error == "seven"
+
+
+def crash():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def never_end():
+    while True:
+        time.sleep(1)
+
+
+@pytest.mark.parametrize("fault", [crash, never_end])
+def test_a_step_after_which_nothing_ends_is_found(fault, monkeypatch):
+    monkeypatch.setattr(bisect, "LEAST", 2.0)
+    monkeypatch.setattr(bisect, "ALLOWED", 4)
+    module = hlo_opt.parse((DUMPS / "softmax.hlo").read_text())
+    whole = run(module)
+
+    def runs(number, tell):
+        if number >= 3:
+            fault()
+        return run(module, passes=whole.pipeline, simplify="never", stop_after_step=number)
+
+    bisection = bisect.Bisection(bisect.Rewrites(runs, 5), bisect.watch_of("check", H100, "numpy"), 2)
+    found = bisection.find()
+    assert found == bisect.FirstChange(2, 3, "no", bisect.ENDED)
+    assert "a crash, or no end after this" in str(turn_page(bisection, found, bisect.StepDifference("", (), (), ())))
 
 
 NAMES = (

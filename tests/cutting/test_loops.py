@@ -158,4 +158,31 @@ def test_the_cuts_of_loops_are_those_of_instructions_that_are_loops():
     names = {
         cut.keywords["change"].__name__ for cut in cuts.loop_cuts(module) if not hasattr(cut.keywords["change"], "func")
     }
-    assert names == {"take_start", "run_once", "stop_at_once", "go_round_once", "bare_state"}
+    assert names == {"take_start", "run_once", "stop_at_once", "go_round_once", "bare_state", "start_with_input"}
+
+
+def test_a_loop_may_start_with_an_input():
+    text = """HloModule m
+body {
+  p = (f32[9], pred[]) parameter(0)
+  x = f32[9] get-tuple-element(p), index=0
+  y = f32[9] add(x, x)
+  no = pred[] constant(false)
+  ROOT t = (f32[9], pred[]) tuple(y, no)
+}
+condition {
+  p = (f32[9], pred[]) parameter(0)
+  ROOT c = pred[] get-tuple-element(p), index=1
+}
+ENTRY e {
+  x = f32[9] parameter(0)
+  yes = pred[] constant(true)
+  t = (f32[9], pred[]) tuple(x, yes)
+  ROOT w = (f32[9], pred[]) while(t), condition=condition, body=body
+}
+"""
+    module = changed(loops.start_with_input, text)
+    assert [i.opcode for i in module.entry.instructions] == ["parameter", "while"]
+    assert hlo_opt.evaluate(module, [np.ones(9, np.float32), np.True_])[0][0] == 2
+    with pytest.raises(ValueError, match="as a tuple of the entry"):
+        changed(loops.start_with_input, str(module))

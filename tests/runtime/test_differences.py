@@ -107,6 +107,14 @@ def test_each_element_has_its_own_bound_and_none_is_excused() -> None:
     assert report.first.ulp > report.first.bound > 1
 
 
+def test_a_complex_number_of_which_both_parts_differ_is_one_element() -> None:
+    a = np.ones(4, np.complex64)
+    b = a.copy()
+    b[1:3] = 2 + 2j
+    report = compare_output(0, a, b)
+    assert report.differing == 2 and report.first is not None and report.first.index == (1,)
+
+
 def test_elements_that_are_set_aside_may_be_anything_and_are_counted() -> None:
     a = np.ones(10, np.float32)
     bounds = around(a, 0.0)

@@ -365,3 +365,14 @@ def test_drawn_inputs_show_ties_that_a_kernel_rounds_down_or_away(name: str, sou
     wrong = np.nextafter(x, x * np.float32(toward)).astype(original.entry.root.shape.type.dtype)
     reports, _ = compare_outputs(original, original, first.inputs, first.outputs, [[wrong]], 0)
     assert not all(r.ok for own in reports for r in own)
+
+
+@pytest.mark.parametrize(("source", "target", "tries"), [("f32", "bf16", 1), ("f64", "f32", 1), ("bf16", "f32", 0)])
+def test_a_conversion_to_a_narrower_float_is_tried_with_nan(source: str, target: str, tries: int) -> None:
+    module = parse(
+        f"HloModule m\nENTRY e {{\n  p = {source}[40]{{0}} parameter(0)\n  q = {source}[40]{{0}} negate(p)\n"
+        f"  ROOT c = {target}[40]{{0}} convert(q)\n}}\n"
+    )
+    found = tried(module, reaching_inputs(module))
+    assert found.trials == 1 + tries and not found.unseen
+    assert any(np.isnan(a.astype(np.float64)).any() for draw in found.draws for a in draw.inputs[0]) == bool(tries)

@@ -56,7 +56,7 @@ class Detail:
 @dataclass(eq=False)
 class Change:
     """An instruction that is not what it was. `kind` is changed, added, lost, moved, or module for what the header
-    says. `places` counts the calls in which it is."""
+    says. `places` counts the calls in which it is, and the copies of a constant for its readers."""
 
     kind: str
     old: FlatSite | None = None

@@ -4,7 +4,7 @@ and what that costs; worst first."""
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
@@ -242,7 +242,29 @@ def _compared(old: Side, new: Side, target: DeviceTarget, fused_by: str, too_lar
     _add_seams([g for d in differences for g in d.groups], launched, old.outcome, new.outcome)
     unit = NOTHING * old.summary.est_us
     differences.sort(key=partial(_rank, unit=unit))
-    return Comparison(old, new, target, fused_by, too_large, counts, differences)
+    return Comparison(old, new, target, fused_by, too_large, counts, _told_once(differences))
+
+
+def _told_once(differences: list[Difference]) -> list[Difference]:
+    """The differences, of which those of one constant that a compiler repeats for its readers are one. The names of
+    constants say nothing."""
+    first: dict[Hashable, Change] = {}
+    kept = []
+    for difference in differences:
+        (change, *others) = difference.changes or (None,)
+        if change is not None and not others and not difference.groups and _is_of_constants(change):
+            shapes = [site.instruction.shape.without_layout() for site in change.sites]
+            known = first.setdefault((change.details, *shapes, change.source), change)
+            if known is not change:
+                known.places += change.places
+                known.repeated.extend([*change.sites, *change.repeated])
+                continue
+        kept.append(difference)
+    return kept
+
+
+def _is_of_constants(change: Change) -> bool:
+    return len(change.sites) == 2 and all(site.instruction.literal is not None for site in change.sites)
 
 
 def _rank(difference: Difference, unit: float) -> tuple[float, bool, float, int, float]:

@@ -19,7 +19,7 @@ from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate import Interpreter, evaluate_devices, flatten, unflatten
 from hlo_opt.evaluate.reach import VAIN, Draw, Reached, Way, other_draws
 from hlo_opt.evaluate.threads import bounded_libraries
-from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.ir import Computation, ElementType, Instruction, Module
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.control.meaning import same_bits
@@ -71,8 +71,9 @@ class Trial:
 
     @property
     def loses_nans(self) -> bool:
-        """Whether the fault is a larger or smaller value that is none of NaN."""
-        return self.instruction.opcode in CHOSEN_BY_ORDER and self.words.endswith(ON_NAN)
+        """Whether the fault is a larger, smaller or narrower value that is none of NaN."""
+        one = self.instruction
+        return (one.opcode in CHOSEN_BY_ORDER or _narrows(one)) and self.words.endswith(ON_NAN)
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def tried(module: Module, reached: Reached, seed: int = 0, most: int = 8) -> Tri
     executed = set().union(*(run.executed for run in runs))
     folds = _folds(module)
     planned = [t for i in sorted(executed, key=_order(module)) for t in trials(i) if not t.asks_nan_order(folds)]
-    planned = _affordable(planned, int(WORK / max(work, 1)))
+    planned = _affordable(_last_of_types(planned), int(WORK / max(work, 1)))
     if len(planned) * runs[0].work > WORK:
         return Tried(tuple(draws), steps=_most_steps(runs))
     left = [t for t in planned if not any(run.shows(t) for run in runs)]
@@ -124,6 +125,16 @@ def tried(module: Module, reached: Reached, seed: int = 0, most: int = 8) -> Tri
 def _most_steps(runs: Sequence[_Run]) -> int | None:
     """The most iterations of a run; None for runs on several devices, where they are not counted."""
     return max(run.steps for run in runs) if all(len(run.draw.inputs) == 1 for run in runs) else None
+
+
+def _last_of_types(planned: list[Trial]) -> list[Trial]:
+    """The trials, with the last one of those with conversions between the same types: one function computes them."""
+    last = {_types(t.instruction): t for t in planned if _narrows(t.instruction)}
+    return [t for t in planned if not _narrows(t.instruction) or last[_types(t.instruction)] is t]
+
+
+def _types(instruction: Instruction) -> tuple[ElementType, ElementType]:
+    return instruction.operands[0].shape.type, instruction.shape.type
 
 
 def _affordable(planned: list[Trial], most: int) -> list[Trial]:
@@ -292,6 +303,8 @@ def trials(instruction: Instruction) -> Iterator[Trial]:
 
 def _changes(i: Instruction) -> Iterator[tuple[str, Substitute]]:
     spec = find(i.opcode)
+    if _narrows(i):
+        yield ON_NAN, lambda o, v: np.where(np.isnan(o[0]), np.zeros((), v.dtype), v)
     if i.opcode in _SKIPPED or spec is None or not all(leaf.is_array for leaf in i.shape.leaves()):
         return
     if spec.kind is OpKind.CONTROL and i.literal is None:
@@ -326,6 +339,17 @@ def _changes(i: Instruction) -> Iterator[tuple[str, Substitute]]:
 
 def _compares(instruction: Instruction) -> bool:
     return instruction.opcode == "compare"
+
+
+def _narrows(i: Instruction) -> bool:
+    """Whether it rounds one array of floats to a narrower type, which has NaN."""
+    if len(i.operands) != 1 or not i.shape.is_array or not i.operands[0].shape.is_array:
+        return False
+    source, target = i.operands[0].shape.type, i.shape.type
+    if not source.is_float or not target.is_float or source.bits <= target.bits:
+        return False
+    with np.errstate(all="ignore"):
+        return bool(np.isnan(np.asarray(np.nan, np.float32).astype(target.dtype)))
 
 
 def orders_nans(sort: Instruction) -> bool:

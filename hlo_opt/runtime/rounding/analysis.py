@@ -30,7 +30,7 @@ import numpy as np
 from hlo_opt.evaluate import Interpreter, unflatten
 from hlo_opt.evaluate.devices import SimulatedDevice, play
 from hlo_opt.evaluate.program import Program, compile_elementwise, face
-from hlo_opt.ir import Computation, Instruction, Module
+from hlo_opt.ir import Called, Computation, Instruction, Module, array
 from hlo_opt.ir.element_type import F64
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
@@ -54,11 +54,12 @@ from hlo_opt.ops.spread import (
 )
 from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE, Loss, Spread, Value, packed
 from hlo_opt.ops.values import parts as elements
+from hlo_opt.ops.writer import Writer
 from hlo_opt.runtime.rounding import control, sums
 from hlo_opt.runtime.rounding.calibration import MOST, calibrated
 from hlo_opt.runtime.rounding.control import indexed, movement
 from hlo_opt.runtime.rounding.elementwise import Analyst, Face, elementwise
-from hlo_opt.runtime.rounding.order import folded, sort
+from hlo_opt.runtime.rounding.order import folded, rounds, sort
 
 _HELD = 12
 """Consecutive elementwise operations after which bounds are calibrated against the moved values."""
@@ -288,6 +289,42 @@ def _reduce(instruction: Instruction, evaluate: Face) -> Face:
     return sums.reduction(instruction, evaluate) or folded(instruction, evaluate)
 
 
+def _scatter(instruction: Instruction, evaluate: Face) -> Face:
+    is_fold = rounds(instruction.called_by("to_apply"))
+    return sums.scatter(instruction, evaluate) or _at_places(instruction, opaque(instruction, evaluate, is_fold))
+
+
+def _at_places(instruction: Instruction, rule: Face) -> Face:
+    """The rule of a scatter, for the elements that it updates: the others are those of its operands."""
+    half = len(instruction.operands) // 2
+    adder, number = Writer("add"), array(F64)
+    total = adder.emit("add", number, adder.parameter(0, number), adder.parameter(1, number))
+    count = sums.retyped(instruction, F64)
+    count.operands = [count.operands[k] for k in (0, half, half + 1)]
+    for values in (count.operands[0], count.operands[2]):
+        values.shape = values.shape.with_type(F64)
+    count.shape = count.operands[0].shape
+    count.attributes["to_apply"] = Called(adder.finish([total], [number]))
+    run_count = face(count)
+
+    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
+        result = rule(analyst, instruction, values)
+        if not any(type(leaf) is Spread for leaf in leaves(result)) or type(values[half]) is Spread:
+            return result
+        updates = np.ones(count.operands[2].shape.dimensions)
+        touched = run_count(Interpreter(), count, [np.zeros(count.shape.dimensions), values[half], updates])
+        is_kept = np.asarray(touched) == 0
+        return packed(
+            instruction,
+            [
+                settled(np.where(is_kept, full(rows_of(old)), full(rows_of(new))))
+                for old, new in zip(values[:half], leaves(result), strict=True)
+            ],
+        )
+
+    return run
+
+
 def _topk(instruction: Instruction, evaluate: Face) -> Face:
     """The rule of a `topk`: computed NaN have any sign and payload, and it orders by these."""
     rule = opaque(instruction, evaluate)
@@ -320,7 +357,7 @@ _SPECIAL: dict[str, Callable[[Instruction, Face], Face | None]] = {
     "ragged-dot": _dot,
     "reduce": _reduce,
     "reduce-window": sums.windows,
-    "scatter": sums.scatter,
+    "scatter": _scatter,
     "select-and-scatter": sums.selected,
     "sort": sort,
     "topk": _topk,
@@ -386,10 +423,12 @@ _FORWARD = 64.0
 """Forward error, in ULP of the largest element of a result's matrix, between two libraries for equal operands."""
 
 
-def opaque(instruction: Instruction, evaluate: Face) -> Face:
-    """The face of an operation without a rule: the moved values alone determine its bounds."""
+def opaque(instruction: Instruction, evaluate: Face, is_fold: bool = False) -> Face:
+    """The face of an operation without a rule: the moved values alone determine its bounds. `is_fold`: it rounds, in
+    any order."""
     spec = find(instruction.opcode)
     exact = spec is not None and spec.kind in (OpKind.RANDOM, OpKind.MOVEMENT, OpKind.INDEXING, OpKind.ELEMENTWISE)
+    exact = exact and not is_fold
     exact = exact or (
         instruction.opcode == "custom-call"
         and not any(

@@ -164,14 +164,14 @@ def folded(instruction: Instruction, evaluate: Face) -> Face:
 
     def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         folded = fold(analyst, instruction, values)
-        if sums is not None or _rounds(reducer):
+        if sums is not None or rounds(reducer):
             return folded
         return _left_open(analyst, instruction, evaluate, values, folded)
 
     def fold(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         half = len(values) // 2
         spreads = any(type(v) is Spread for v in values)
-        if not spreads and not _rounds(reducer):
+        if not spreads and not rounds(reducer):
             return evaluate(analyst, instruction, values)
         axes = reduced(instruction)
         if sums is not None:
@@ -182,7 +182,7 @@ def folded(instruction: Instruction, evaluate: Face) -> Face:
         count = inputs[0].shape[1]
         if not count:
             return evaluate(analyst, instruction, [picked(v, VALUE) for v in values])
-        if _rounds(reducer):
+        if rounds(reducer):
             inputs = [_turned(full(i), analyst, count) for i in inputs]
         level: list[Value] = [Spread(full(i)) for i in inputs]
         while count > 1:
@@ -199,7 +199,7 @@ def folded(instruction: Instruction, evaluate: Face) -> Face:
         inits = [_spread_to(v, leaf.dimensions, t) for v, t in zip(values[half:], types, strict=True)]
         results = analyst.map_elements(reducer, [*inits, *level], wide=wide)
         results = [
-            _rounded(analyst, m, leaf.type, _rounds(reducer))
+            _rounded(analyst, m, leaf.type, rounds(reducer))
             for m, leaf in zip(results, instruction.shape.leaves(), strict=True)
         ]
         results = [settled(m.rows) if type(m) is Spread else m for m in results]
@@ -283,13 +283,13 @@ def _singles(reducer: Computation) -> list[Computation]:
     return reducers
 
 
-def _rounds(reducer: Computation) -> bool:
+def rounds(reducer: Computation) -> bool:
     """Whether the result of a fold depends on its order because of roundings."""
     for i in reducer.instructions:
         spec = find(i.opcode)
         if spec is None or spec.kind is not OpKind.ELEMENTWISE or spec.spread.keeps:
             continue
-        if i.shape.is_array and i.shape.type.is_float:
+        if i.shape.is_array and (i.shape.type.is_float or i.shape.type.is_complex):
             return True
     return False
 
@@ -329,16 +329,18 @@ def _rounded(analyst: Analyst, value: Value, element_type: ElementType, shows: b
     """The result of a fold in its own type; if it depends on the order, the bounds come from the moved values plus some
     roundings."""
     rows = np.array(full(rows_of(value)))
-    if not is_real(rows.dtype):
+    is_complex = rows.dtype.kind == "c"
+    if not is_real(rows.dtype) and not is_complex:
         return value
     if shows:
-        wide = rows.astype(np.float64)
+        wide = rows.astype(np.complex128 if is_complex else np.float64)
         moves = np.abs(wide[MOVED:] - wide[VALUE]).max(axis=0)
         far = MOST * np.maximum(moves, moves.mean() if moves.size else 0.0) + 16 * unit(element_type) * np.abs(
             wide[VALUE]
         )
-        wide[LOW] = np.minimum(wide[LOW], wide[VALUE] - far)
-        wide[HIGH] = np.maximum(wide[HIGH], wide[VALUE] + far)
+        for part in (wide.real, wide.imag) if is_complex else (wide,):
+            part[LOW] = np.minimum(part[LOW], part[VALUE] - far)
+            part[HIGH] = np.maximum(part[HIGH], part[VALUE] + far)
         rows = wide
     rows = rows.astype(element_type.dtype)
     ordered(rows, element_type)
@@ -348,4 +350,4 @@ def _rounded(analyst: Analyst, value: Value, element_type: ElementType, shows: b
     return settled(rows)
 
 
-__all__ = ["folded", "is_spread", "leaves", "monoid", "sort"]
+__all__ = ["folded", "is_spread", "leaves", "monoid", "rounds", "sort"]

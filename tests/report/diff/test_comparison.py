@@ -205,3 +205,37 @@ def test_kernels_that_nothing_explains_go_with_the_change_next_to_them() -> None
     assert [c.name for c in only.changes] == ["s"] and sorted(g.kind for g in only.groups) == ["changed", "split"]
     (alone,) = diff(FUSED, SPLIT.replace("power(b, p)", "sine(b)")).differences
     assert alone.changes == [] and [g.kind for g in alone.groups] == ["split"]
+
+
+RATES = """HloModule m
+
+one {
+  x = f32[64]{0} parameter(0)
+  rate = f32[] constant(0.5), metadata={source_file="a.py" source_line=LINE}
+  rates = f32[64]{0} broadcast(rate), dimensions={}
+  ROOT r = f32[64]{0} multiply(x, rates)
+}
+
+other {
+  x = f32[32]{0} parameter(0)
+  rate = f32[] constant(0.5), metadata={source_file="a.py" source_line=7}
+  rates = f32[32]{0} broadcast(rate), dimensions={}
+  ROOT r = f32[32]{0} multiply(x, rates)
+}
+
+ENTRY e {
+  p = f32[64]{0} parameter(0)
+  q = f32[32]{0} parameter(1)
+  a = f32[64]{0} fusion(p), kind=kLoop, calls=one
+  b = f32[32]{0} fusion(q), kind=kLoop, calls=other
+  ROOT t = (f32[64]{0}, f32[32]{0}) tuple(a, b)
+}
+"""
+
+
+@pytest.mark.parametrize(("line", "places"), [("7", [2]), ("8", [1, 1])])
+def test_a_constant_of_one_line_with_copies_in_several_kernels_is_told_once(line: str, places: list[int]):
+    old = RATES.replace("LINE", line)
+    found = diff(old, old.replace("0.5", "0.25"))
+    assert [d.changes[0].places for d in found.differences] == places
+    assert all(d.changes[0].details[0].new == "0.25" for d in found.differences)

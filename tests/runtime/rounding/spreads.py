@@ -13,6 +13,7 @@ REDUCERS = "".join(
     f"{name} {{\n  x = {t}[] parameter(0)\n  y = {t}[] parameter(1)\n  ROOT z = {t}[] {op}(x, y)\n}}\n\n"
     for op, name, t in [
         *((op, f"{op}_{t}", t) for op in ("add", "maximum", "minimum", "multiply") for t in ("f32", "bf16", "s32")),
+        ("multiply", "multiply_c64", "c64"),
         ("and", "and_pred", "pred"),
         ("or", "or_pred", "pred"),
     ]

@@ -88,6 +88,74 @@ def test_a_scatter_that_multiplies_has_an_open_order(t: str) -> None:
     assert (width > 0).all()
 
 
+def complex_normal(*sizes: int) -> np.ndarray:  # type: ignore[type-arg]
+    return (RNG.normal(size=sizes) + 1j * RNG.normal(size=sizes)).astype(np.complex64)
+
+
+def rounds_otherwise(made: Spread, exact: np.ndarray, n: int) -> None:  # type: ignore[type-arg]
+    """The bounds of the first n elements hold the exact value and are narrow."""
+    for name in ("real", "imag"):
+        low, high, part = (getattr(x, name)[:n] for x in (made.rows[LOW], made.rows[HIGH], exact))
+        assert ((low < part) & (part < high)).all()
+    assert (np.abs(made.rows[HIGH] - made.rows[LOW])[:n] < 1e-3 * np.abs(exact[:n]).max()).all()
+
+
+def test_a_scatter_that_multiplies_complex_numbers_has_an_open_order() -> None:
+    a, u = complex_normal(30), complex_normal(50)
+    (made,) = run(parsed(scattered("c64", "multiply")), [a, u])
+    assert isinstance(made, Spread)
+    assert np.array_equal(made.rows[LOW][7:], a[7:]) and np.array_equal(made.rows[HIGH][7:], a[7:])
+    product = a.astype(np.complex128)
+    for k in range(50):
+        product[k % 7] *= u[k]
+    rounds_otherwise(made, product, 7)
+
+
+BOTH = """both {
+  a = f32[] parameter(0)
+  b = s32[] parameter(1)
+  c = f32[] parameter(2)
+  d = s32[] parameter(3)
+  e = f32[] exponential(c)
+  f = f32[] add(a, e)
+  g = s32[] maximum(b, d)
+  ROOT t = (f32[], s32[]) tuple(f, g)
+}
+
+"""
+SCATTER_OF_TWO = """  a = f32[30]{0} parameter(0)
+  u = f32[50]{0} parameter(1)
+  k = s32[50,1]{1,0} iota(), iota_dimension=0
+  seven = s32[] constant(7)
+  s = s32[50,1]{1,0} broadcast(seven), dimensions={}
+  i = s32[50,1]{1,0} remainder(k, s)
+  e = f32[50]{0} exponential(u)
+  n = s32[50]{0} convert(e)
+  z = s32[30]{0} iota(), iota_dimension=0
+  ROOT c = (f32[30]{0}, s32[30]{0}) scatter(a, z, i, u, n), update_window_dims={}, inserted_window_dims={0},
+    scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=both"""
+
+
+def test_a_scatter_with_a_reducer_of_its_own_rounds_where_it_updates() -> None:
+    a, u = normal(30), normal(50)
+    floats, integers = run(parsed(SCATTER_OF_TWO, BOTH), [a, u])
+    assert isinstance(floats, Spread)
+    assert (floats.rows[LOW][:7] < floats.rows[HIGH][:7]).all() and np.array_equal(floats.rows[LOW][7:], a[7:])
+    kept = integers.rows[LOW] if isinstance(integers, Spread) else integers
+    assert np.array_equal(kept[7:], np.arange(7, 30))
+
+
+def test_a_product_of_complex_numbers_has_an_open_order() -> None:
+    a = complex_normal(6, 9)
+    body = (
+        "  a = c64[6,9]{1,0} parameter(0)\n  b = c64[] constant((1, 0))\n  ROOT c = c64[6]{0} reduce(a, b), "
+        "dimensions={1}, to_apply=multiply_c64"
+    )
+    (made,) = run(parsed(body), [a])
+    assert isinstance(made, Spread)
+    rounds_otherwise(made, a.astype(np.complex128).prod(axis=1), 6)
+
+
 def test_a_scatter_of_a_narrow_type_rounds_on_the_way() -> None:
     a, u = normal(30, t="bf16"), normal(50, t="bf16")
     holds(scattered("bf16"), a, u, radius=0.01)
@@ -184,10 +252,6 @@ def test_sums_of_very_small_and_very_large_products_have_the_bounds_of_others(si
 
 
 ADD_C64 = "add_c64 {\n  x = c64[] parameter(0)\n  y = c64[] parameter(1)\n  ROOT z = c64[] add(x, y)\n}\n\n"
-
-
-def complex_normal(*sizes: int) -> np.ndarray:  # type: ignore[type-arg]
-    return (RNG.normal(size=sizes) + 1j * RNG.normal(size=sizes)).astype(np.complex64)
 
 
 @pytest.mark.parametrize(

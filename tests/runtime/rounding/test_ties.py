@@ -78,7 +78,7 @@ def test_a_fold_is_as_uncertain_as_its_moved_values() -> None:
     ],
 )
 def test_which_folds_show_their_order(body: str, shows: bool) -> None:
-    assert order._rounds(parsed(f"  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n{body}").entry) == shows
+    assert order.rounds(parsed(f"  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n{body}").entry) == shows
 
 
 @pytest.mark.parametrize(
