@@ -37,7 +37,9 @@ def test_every_verb_that_is_named_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", RECIPES, ids=lambda p: p.stem)
 def test_code_of_a_recipe_passes_the_checks_that_a_change_must_pass(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    names = {name for _, _, name, _ in readme.TITLED.findall(text) if name.startswith("hlo_opt/") and name[-3:] == ".py"}
+    names = {
+        name for _, _, name, _ in readme.TITLED.findall(text) if name.startswith("hlo_opt/") and name[-3:] == ".py"
+    }
     with readme.tree_of(text) as tree:
         files = [str(tree.root / name) for name in names]
         settings = ["--config", str(readme.ROOT / "pyproject.toml")]
