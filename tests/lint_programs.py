@@ -55,6 +55,14 @@ def by_parts(a: jax.Array, b: jax.Array, w: jax.Array) -> jax.Array:
     return jnp.concatenate([jax.nn.relu(part @ w) for part in (a, b)], axis=0)
 
 
+def joined_features(a: jax.Array, b: jax.Array, w: jax.Array) -> jax.Array:
+    return jax.nn.gelu(jnp.concatenate([a, b], axis=1) @ w)
+
+
+def added_products(a: jax.Array, b: jax.Array, w: jax.Array) -> jax.Array:
+    return jax.nn.gelu(a @ w[:1024] + b @ w[1024:])
+
+
 def joined_and_sorted(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
     whole = jnp.concatenate([jnp.tanh(a), jnp.exp(b)], axis=0)
     return jnp.cumsum(whole, axis=1), jnp.sort(whole, axis=1)
@@ -249,9 +257,11 @@ SILENT: dict[str, tuple[str, Program]] = {
 _POINTS, _UPDATES = f32(4096), (s32(1_000_000), f32(1_000_000))
 _HALVES = bf16(4096), s32(1_000_000), bf16(1_000_000)
 _PAIR = f32(1000, 1000, 3), f32(1000, 1000, 3)
+_FEATURES = f32(8192, 1024), f32(8192, 1024), f32(2048, 512)
 ADVICE: dict[str, tuple[str, Program, Program]] = {
     "the last dimensions first": ("LNT103", (sums_around, _PAIR, {}), (sums_of_last_then_first, _PAIR, {})),
     "the parts": ("LNT101", *PROGRAMS["LNT101"]),
+    "products of the parts": ("LNT101", (joined_features, _FEATURES, {}), (added_products, _FEATURES, {})),
     "unroll": ("LNT105", (powers, (f32(256, 256),), {}), (powers_by_fours, (f32(256, 256),), {})),
     "no NumPy scalar": ("LNT104", (wide_by_numpy, (f32(1_000_000),), {}), (of_f32, (f32(1_000_000),), {})),
     "dtype=": ("LNT104", (wide_by_array, (f32(1_000_000),), {}), (of_f32, (f32(1_000_000),), {})),

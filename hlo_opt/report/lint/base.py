@@ -15,6 +15,7 @@ from hlo_opt.diag import HloOptError
 from hlo_opt.diag.reason import ReasonSpec, read_page
 from hlo_opt.fusion.summary import ModuleSummary
 from hlo_opt.ir import Instruction, Module, edit
+from hlo_opt.ops.sets import looped
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report.again import prepared, run_again, summary_of
 from hlo_opt.report.view.graph import run_by
@@ -189,3 +190,10 @@ def everything(kernel: DrawnKernel) -> Iterator[Instruction]:
             fresh = [i for i in computation.instructions if i not in seen]
             seen.update(fresh)
             todo += fresh
+
+
+def line_of_loop(module: Module, loop: Instruction) -> str:
+    """The Python line of a loop, else the first in its body; empty where the dump does not say."""
+    body = looped(loop)
+    inside = () if body is None else body.instructions
+    return next((line for i in (loop, *inside) if (line := source_location(module, i))), "")

@@ -12,7 +12,7 @@ from hlo_opt.ir import Instruction, Module, Shape, edit
 from hlo_opt.ops.sets import tuple_elements, tuple_index
 from hlo_opt.report.donating import donation_of
 from hlo_opt.report.donations import Donation, KeptApart, kept_apart, lost_by_fusing, made_by, not_honoured
-from hlo_opt.report.lint.base import Finding, FusedProgram
+from hlo_opt.report.lint.base import Finding, FusedProgram, line_of_loop
 from hlo_opt.report.memory.timeline import moment_of
 from hlo_opt.report.page import count, size
 from hlo_opt.runtime.schedule import Schedule, build_schedule
@@ -156,8 +156,10 @@ def states_held_twice(program: FusedProgram) -> Iterator[Finding]:
         return
     leaves = [(p, shape) for p in program.fused.entry.parameters for shape in p.shape.leaves()]
     sizes = [buffer_bytes(leaves[leaf][1]) for leaf, _ in pairs]
-    makers = (made_by(program.fused.entry.root, result) for _, result in pairs)
-    lines = (source_location(program.fused, maker) for maker in makers if maker is not None)
+    entry = program.fused.entry
+    makers = (made_by(entry.root, result) for _, result in pairs)
+    lines = [source_location(program.fused, maker) for maker in makers if maker is not None]
+    lines += [line_of_loop(program.fused, i) for i in entry.instructions if i.opcode == "while"]
     numbers = {
         "count": count(len(pairs)),
         "size": size(sum(sizes)),

@@ -12,7 +12,7 @@ from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.sets import calls_outside, launches, looped
 from hlo_opt.passes.loops.while_unroll import MOST_OPERATIONS, UnrolledLoop
 from hlo_opt.plans.choose import is_left_to_library
-from hlo_opt.report.lint.base import Finding, FusedProgram
+from hlo_opt.report.lint.base import Finding, FusedProgram, line_of_loop
 from hlo_opt.report.lint.donated import copied_inputs
 from hlo_opt.report.page import count, counted, microseconds
 from hlo_opt.report.view.kernels import DrawnKernel
@@ -31,7 +31,7 @@ def loop_launches(program: FusedProgram) -> Iterator[Finding]:
     by_computation: defaultdict[Computation, list[DrawnKernel]] = defaultdict(list)
     for kernel in program.kernels:
         by_computation[kernel.instruction.computation].append(kernel)
-    places: list[tuple[float, tuple[Instruction, dict[str, str], float, int]]] = []
+    places: list[tuple[float, tuple[Instruction, dict[str, str], float, int, bool]]] = []
     for computation in executed_computations(program.fused):
         for loop in computation.instructions:
             body = looped(loop)
@@ -56,14 +56,16 @@ def loop_launches(program: FusedProgram) -> Iterator[Finding]:
                 "host": f"; `{outside[0]}` waits for the host in each" if outside else "",
             }
             calls = sum(is_left_to_library(kernel.instruction) for kernel in kernels)
-            places.append((takes, (loop, numbers, launching, calls)))
+            places.append((takes, (loop, numbers, launching, calls, bool(outside))))
     tried = {loop for loop, *_ in program.worth_trying("LNT105", places)}
-    for _, (loop, numbers, launching, calls) in places:
-        rounds, saved = _unrolled(loop, program) if loop in tried else (0, 0.0)
+    for _, (loop, numbers, launching, calls, asks_host) in places:
+        rounds, saved = _unrolled(loop, program) if loop in tried and not asks_host else (0, 0.0)
         more = f"`unroll={rounds}` joins the kernels of {rounds} iterations; " if saved > 0 else ""
-        if calls and not saved and loop in tried:
+        if asks_host:
+            more = "call the host once for all iterations, before or after the loop; "
+        elif calls and not saved and loop in tried:
             more = f"do more in each: {counted(calls, 'library call')} in it cannot be joined with other kernels; "
-        line = _line_of_loop(program.fused, loop)
+        line = line_of_loop(program.fused, loop)
         yield Finding("LNT105", {**numbers, "more": more}, line, loop.name, saved or launching, saves=saved > 0)
 
 
@@ -86,12 +88,6 @@ def _unrolled(loop: Instruction, program: FusedProgram) -> tuple[int, float]:
     rounds.join(number)
     remove_uncalled(module)
     return number, max(0.0, program.saved(module) or 0.0)
-
-
-def _line_of_loop(module: Module, loop: Instruction) -> str:
-    body = looped(loop)
-    inside = () if body is None else body.instructions
-    return next((line for i in (loop, *inside) if (line := source_location(module, i))), "")
 
 
 def too_small(program: FusedProgram) -> Iterator[Finding]:
