@@ -3,13 +3,13 @@ them, and donations that no result uses."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.ir import Instruction, Module, Shape, edit
-from hlo_opt.ops.sets import tuple_elements, tuple_index
+from hlo_opt.ops.sets import looped
+from hlo_opt.ops.updates import updated
 from hlo_opt.report.donating import donation_of
 from hlo_opt.report.donations import Donation, KeptApart, kept_apart, lost_by_fusing, made_by, not_honoured
 from hlo_opt.report.lint.base import Finding, FusedProgram, line_of_loop
@@ -159,7 +159,7 @@ def states_held_twice(program: FusedProgram) -> Iterator[Finding]:
     entry = program.fused.entry
     makers = (made_by(entry.root, result) for _, result in pairs)
     lines = [source_location(program.fused, maker) for maker in makers if maker is not None]
-    lines += [line_of_loop(program.fused, i) for i in entry.instructions if i.opcode == "while"]
+    lines += [line_of_loop(program.fused, i) for i in entry.instructions if looped(i) is not None]
     numbers = {
         "count": count(len(pairs)),
         "size": size(sum(sizes)),
@@ -184,60 +184,10 @@ def _updates(module: Module) -> list[tuple[int, int]]:
     for result, shape in enumerate(module.entry.root.shape.leaves()):
         if result in donated.values() or not shape.is_array:
             continue
-        for parameter, number in _replaced(module.entry.root, result):
+        for parameter, number in updated(module.entry.root, result):
             leaf = first[parameter] + number
             if leaf not in taken and leaves[leaf] == shape:
                 taken.add(leaf)
                 pairs.append((leaf, result))
                 break
     return pairs
-
-
-def _replaced(root: Instruction, result: int) -> Iterator[tuple[Instruction, int]]:
-    """The arrays of parameters that a result is an update of, by number, the nearest first."""
-    todo = deque([(root, result, False)])
-    seen = set(todo)
-    while todo:
-        value, number, is_changed = todo.popleft()
-        if value.opcode == "parameter":
-            if is_changed:
-                yield value, number
-            continue
-        for step in _steps(value, number, is_changed):
-            if step not in seen:
-                seen.add(step)
-                todo.append(step)
-
-
-def _steps(value: Instruction, number: int, is_changed: bool) -> Iterator[tuple[Instruction, int, bool]]:
-    """The arrays that one is made of element by element, by sums and by factors that are one number."""
-    elements, index = tuple_elements(value), tuple_index(value)
-    if elements is not None:
-        for element in elements:
-            leaves = len(list(element.shape.leaves()))
-            if 0 <= number < leaves:
-                yield element, number, is_changed
-            number -= leaves
-    elif index is not None:
-        (source,) = value.operands
-        skipped = sum(len(list(e.leaves())) for e in (source.shape.elements or ())[:index])
-        yield source, number + skipped, is_changed
-    elif value.opcode == "while":
-        yield value.operands[0], number, True
-    elif value.opcode in ("copy", "convert", "opt-barrier"):
-        yield value.operands[0], number, is_changed
-    elif value.opcode in ("add", "subtract"):
-        yield from ((operand, 0, True) for operand in value.operands)
-    elif value.opcode == "select":
-        yield from ((operand, 0, is_changed) for operand in value.operands[1:])
-    elif value.opcode in ("multiply", "divide"):
-        left, right = value.operands
-        if _is_one_number(right):
-            yield left, 0, is_changed
-        elif _is_one_number(left) and value.opcode == "multiply":
-            yield right, 0, is_changed
-
-
-def _is_one_number(value: Instruction) -> bool:
-    """Whether all elements are the same scalar."""
-    return value.opcode == "broadcast" and value.operands[0].shape.rank == 0
