@@ -184,10 +184,12 @@ def _updates(module: Module) -> list[tuple[int, int]]:
     for result, shape in enumerate(module.entry.root.shape.leaves()):
         if result in donated.values() or not shape.is_array:
             continue
-        for parameter, number in updated(module.entry.root, result):
-            leaf = first[parameter] + number
-            if leaf not in taken and leaves[leaf] == shape:
-                taken.add(leaf)
-                pairs.append((leaf, result))
-                break
+        found = (first[parameter] + number for parameter, number in updated(module.entry.root, result))
+        fitting = [leaf for leaf in found if leaf not in taken and leaves[leaf].same_bytes(shape)]
+        if fitting:
+            # a state's arrays are returned in the order in which they came: a new moment is moment plus gradient
+            before = pairs[-1][0] - pairs[-1][1] if pairs else None
+            leaf = next((leaf for leaf in fitting if leaf - result == before), fitting[0])
+            taken.add(leaf)
+            pairs.append((leaf, result))
     return pairs
