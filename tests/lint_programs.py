@@ -32,6 +32,20 @@ def text_of(function: Callable[..., Any], arguments: Sequence[Any], **options: A
     return str(jax.jit(function, **options).lower(*arguments).as_text("hlo", debug_info=True))
 
 
+def trained(weight: jax.Array, moment: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+    gradient = jax.grad(lambda w: jnp.sum(jnp.tanh(rows @ w) ** 2))(weight)
+    moment = 0.9 * moment + gradient
+    return weight - 0.01 * moment, moment
+
+
+def residual(x: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
+    return x + jnp.tanh(x @ up) @ down
+
+
+def gated_gradient(g: jax.Array, gate: jax.Array, value: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return g * value, g * jnp.tanh(gate)
+
+
 def joined(a: jax.Array, b: jax.Array, w: jax.Array) -> jax.Array:
     whole = jnp.concatenate([a, b], axis=0)
     return jax.nn.relu(whole @ w)
@@ -39,6 +53,14 @@ def joined(a: jax.Array, b: jax.Array, w: jax.Array) -> jax.Array:
 
 def by_parts(a: jax.Array, b: jax.Array, w: jax.Array) -> jax.Array:
     return jnp.concatenate([jax.nn.relu(part @ w) for part in (a, b)], axis=0)
+
+
+def joined_features(a: jax.Array, b: jax.Array, w: jax.Array) -> jax.Array:
+    return jax.nn.gelu(jnp.concatenate([a, b], axis=1) @ w)
+
+
+def added_products(a: jax.Array, b: jax.Array, w: jax.Array) -> jax.Array:
+    return jax.nn.gelu(a @ w[:1024] + b @ w[1024:])
 
 
 def joined_and_sorted(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -191,6 +213,7 @@ def noise_for_several(key: jax.Array, x: jax.Array) -> jax.Array:
 Program = tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]
 
 _WIDE = f32(4096, 4096), f32(4096, 4096), f32(4096, 1024)
+_STATE = f32(1024, 1024), f32(1024, 1024)
 PROGRAMS: dict[str, tuple[Program, Program]] = {
     "LNT101": ((joined, _WIDE, {}), (by_parts, _WIDE, {})),
     "LNT102": ((turned, (f32(2048, 1024),), {}), (turned_while_computing, (f32(2048, 1024),), {})),
@@ -212,6 +235,10 @@ PROGRAMS: dict[str, tuple[Program, Program]] = {
         (doubled, (f32(1024, 1024),), {"donate_argnums": (0,)}),
     ),
     "LNT111": ((tiny, (f32(64),), {}), (tiny, (f32(4096, 4096),), {})),
+    "LNT113": (
+        (trained, (*_STATE, f32(64, 1024)), {}),
+        (trained, (*_STATE, f32(64, 1024)), {"donate_argnums": (0, 1)}),
+    ),
 }
 """For each rule the program that it speaks of, and the twin that it does not: function, arguments, options of
 `jax.jit`."""
@@ -221,6 +248,8 @@ SILENT: dict[str, tuple[str, Program]] = {
     "parts that are sorted one by one": ("LNT101", (joined_and_sorted, (f32(4096, 256), f32(4096, 256)), {})),
     "a concatenate inside a kernel": ("LNT101", (rotated, (f32(33, 16), f32(33, 16), f32(33, 8)), {})),
     "a sort is no reduction": ("LNT103", (sorted_rows, (f32(64, 4096),), {})),
+    "a block that adds to its input": ("LNT113", (residual, (f32(4096, 1024), *_STATE), {})),
+    "pairs of products": ("LNT113", (gated_gradient, (f32(1024, 1024), *_STATE), {})),
     "a loop of long kernels": ("LNT105", (layers, (f32(4096, 4096),), {})),
 }
 """Programs that look like a rule's case, and that nothing can be done about: the rule, and the program."""
@@ -228,9 +257,11 @@ SILENT: dict[str, tuple[str, Program]] = {
 _POINTS, _UPDATES = f32(4096), (s32(1_000_000), f32(1_000_000))
 _HALVES = bf16(4096), s32(1_000_000), bf16(1_000_000)
 _PAIR = f32(1000, 1000, 3), f32(1000, 1000, 3)
+_FEATURES = f32(8192, 1024), f32(8192, 1024), f32(2048, 512)
 ADVICE: dict[str, tuple[str, Program, Program]] = {
     "the last dimensions first": ("LNT103", (sums_around, _PAIR, {}), (sums_of_last_then_first, _PAIR, {})),
     "the parts": ("LNT101", *PROGRAMS["LNT101"]),
+    "products of the parts": ("LNT101", (joined_features, _FEATURES, {}), (added_products, _FEATURES, {})),
     "unroll": ("LNT105", (powers, (f32(256, 256),), {}), (powers_by_fours, (f32(256, 256),), {})),
     "no NumPy scalar": ("LNT104", (wide_by_numpy, (f32(1_000_000),), {}), (of_f32, (f32(1_000_000),), {})),
     "dtype=": ("LNT104", (wide_by_array, (f32(1_000_000),), {}), (of_f32, (f32(1_000_000),), {})),

@@ -3,12 +3,14 @@ these.
 
 A row of `SAMPLES` is: opcode, shapes of the operands, shape of the result, attributes. An attribute is
 `name: (text, other text)`, always two texts that mean different things; None stands for one that is not written.
-Layouts are left out where they are row-major.
+Layouts are left out where they are row-major. `in_xla=False` marks an opcode that XLA does not have.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from hlo_opt.ops import OpSpec, table
 
 COMPUTATIONS = """\
 sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
@@ -35,6 +37,7 @@ class Sample:
     operands: tuple[str, ...]
     shape: str
     attributes: dict[str, Texts]
+    in_xla: bool = True
 
     def module(self, **changes: str | None) -> str:
         """The instruction as the result of a module. `changes` are other texts of attributes; `opcode`, `shape` and
@@ -58,12 +61,16 @@ class Sample:
 SAMPLES: dict[str, Sample] = {}
 
 
-def sample(opcode: str, operands: str, shape: str, **attributes: Texts) -> None:
+def sample(opcode: str, operands: str, shape: str, *, in_xla: bool = True, **attributes: Texts) -> None:
     """Add a row. Operands stand between semicolons."""
     taken = tuple(s.strip() for s in operands.split(";") if s.strip())
-    SAMPLES[opcode] = Sample(
-        opcode, taken, shape, {name.replace("__", "-"): texts for name, texts in attributes.items()}
-    )
+    named = {name.replace("__", "-"): texts for name, texts in attributes.items()}
+    SAMPLES[opcode] = Sample(opcode, taken, shape, named, in_xla)
+
+
+def specs_in_xla() -> list[OpSpec]:
+    """The op table without the opcodes that XLA lacks: what random modules hold, and what is compared with XLA."""
+    return [spec for spec in table() if spec.opcode not in SAMPLES or SAMPLES[spec.opcode].in_xla]
 
 
 _ACCURACY: Texts = (None, "{tolerance={atol=0,rtol=0,ulps=2}}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from scripts import readme
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if readme.BLOCK.search(page.read_text(encoding="utf-8"))]
+
+RECIPES = sorted((DOCS / "recipes").glob("*.md"))
 
 
 def test_explain_has_a_page() -> None:
@@ -27,6 +31,21 @@ def test_shown_outputs_are_real(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_every_verb_that_is_named_exists(page: Path) -> None:
     assert {m[1] for m in re.finditer(r"`hlo-opt ([a-z]+)", page.read_text(encoding="utf-8"))} <= set(VERBS)
+
+
+@pytest.mark.skipif(shutil.which("ruff") is None, reason="ruff is not installed")
+@pytest.mark.parametrize("page", RECIPES, ids=lambda p: p.stem)
+def test_code_of_a_recipe_passes_the_checks_that_a_change_must_pass(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    names = {
+        name for _, _, name, _ in readme.TITLED.findall(text) if name.startswith("hlo_opt/") and name[-3:] == ".py"
+    }
+    with readme.tree_of(text) as tree:
+        files = [str(tree.root / name) for name in names]
+        settings = ["--config", str(readme.ROOT / "pyproject.toml")]
+        for verb in (["check"], ["format", "--check"]):
+            done = subprocess.run(["ruff", *verb, *settings, *files], capture_output=True, text=True)
+            assert files and done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_script_that_is_run_by_hand_has_a_line() -> None:

@@ -81,6 +81,7 @@ SUB_ROOMS = {
         "collective",
         "custom_calls",
         "calls",
+        "updates",
         "tied",
         "tied_parts",
     ),

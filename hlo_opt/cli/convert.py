@@ -43,8 +43,8 @@ def convert_command(file: str, output: str, to: str | None, recorded: str | None
     StableHLO text (mlir) or bytecode (mlirbc).
 
     OUT's name says which (.hlo, .txt, .pb, .hlo.pb, .mlir, .mlirbc; .gz may follow each), or --to. FILE may have any
-    form that the other verbs read. All but HLO text is written by jaxlib (the extra `jax`), and StableHLO by way of
-    HLO: it has no layouts, aliases or fusions, and they are gone then.
+    form that the other verbs read. All but HLO text is written by jaxlib (the extra `jax`). StableHLO has no place
+    for layouts, aliases and fusions: they are lost.
     """
     target = _target(output, to)
     files.check_writable(output)

@@ -92,9 +92,9 @@ def fuse_command(
     --max-kernels, --max-bytes and --fail-on set a budget: exit status 1, with a line for each limit that is exceeded.
     The result is written all the same: it is correct, just over budget.
 
-    With --jobs or --scheduler FILE is a folder: all its modules are fused (of each program that XLA dumped, the one
-    before its optimisations), written into the folder OUT where -o names one, and shown in one table. A file that fails
-    does not stop the others; Ctrl-C ends it with what is done. The exit status is that of the worst file.
+    With --jobs or --scheduler, FILE is a folder. All its modules are fused; of a program that XLA dumped at several
+    stages, the one before optimisations. They are shown in one table, and written into the folder that -o names. A file
+    that fails does not stop the others, and Ctrl-C keeps what is done. The exit status is that of the worst file.
 
     With --dynamic the kernels are for all sizes of a range; --check tries five of them, --emit writes the kernels and a
     manifest without a driver. What needs the size to be known is refused with a code (SIZ101, ...) that has a page.

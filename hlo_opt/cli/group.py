@@ -49,7 +49,7 @@ VERBS = {
     "bench": "Time a module against its fused form and against a plain copy.",
     "diff": "Say what changed between two dumps, and what it costs.",
     "view": "Draw a module before and after fusing, on a page of HTML.",
-    "lint": "Say what costs time or memory at which Python line, and what to write.",
+    "lint": "Name Python lines that cost time or memory, and what to write instead.",
     "memory": "Say what holds the memory at the peak, and what would lower it.",
     "print": "Parse, verify and print canonical text.",
     "tune": "Search for the passes, options and edges that take least time.",

@@ -334,7 +334,7 @@ fuse_options = _together(
         "--choices",
         metavar="NAME",
         multiple=True,
-        help="Also ask this choice of an installed plugin, which may refuse edges; may be repeated.",
+        help="Also ask this rule of an installed plugin, which may refuse edges; may be repeated.",
     ),
     trip_count_option,
 )

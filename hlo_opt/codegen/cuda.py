@@ -156,7 +156,8 @@ def helpers(tree: KernelTree) -> str:
 
 
 def kernel_text(tree: KernelTree, bounds: str) -> tuple[str, str]:
-    """A kernel with its helpers, as the text before and after its symbol."""
+    """A kernel with its helpers, as the text before and after its symbol. `bounds` are the arguments of
+    `__launch_bounds__`: threads per block, and blocks per multiprocessor."""
     parameters = [f"{'const ' * p.constant}{p.kind}*{' __restrict__' * p.alone} {p.name.text}" for p in tree.parameters]
     tables = [t for t in tree.tables if isinstance(t, ConstantTable)]
     places = kept_places(tree)
@@ -199,8 +200,8 @@ def walked(walk: StrideLoop) -> For:
 
 
 def walked_once(walk: StrideLoop) -> Block | None:
-    """A walk on which no thread has more than one element, without a loop: a compiler does not know that a thread's
-    number is below that of the threads, and prepares for many rounds. None for any other walk."""
+    """A walk of one round, without a loop: of a loop the compiler would not know that it ends after a round. None for a
+    walk of several rounds."""
     if walk.rounds > 1 or walk.counter is not None:
         return None
     first = Let(walk.kind, walk.name, _start_of(walk), is_index=True)
@@ -217,7 +218,8 @@ def _no_digit(expression: Expression) -> Code:
 
 
 MOST_READ_AT_ONCE = 4
-"""The most arrays that one loop reads ahead: NVRTC combines loads within some 64 of a basic block."""
+"""The most arrays that one loop reads ahead: NVRTC combines neighbouring loads only within about 64 instructions of a
+basic block."""
 
 
 def _few_at_once(reading: list[Statement]) -> list[list[Statement]]:

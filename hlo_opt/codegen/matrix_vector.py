@@ -65,8 +65,8 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Strips], first_block: in
 
     @contextmanager
     def elements() -> Iterator[tuple[Expression, Expression, Expression]]:
-        """Each element of the block's columns, with its row and column. Those that threads sum in the same register
-        are adjacent."""
+        """Each element of the block's columns, with its row and column. Elements that threads sum in the same register
+        have neighbouring numbers."""
         with builder.loop(-(-cells // BLOCK)) as number:
             element = builder.declare_index("element", add(multiply(number, BLOCK), thread_of(BLOCK)))
             with builder.branch(code("{} < {}", element, cells) if cells % BLOCK else NOTHING):
@@ -104,9 +104,12 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Strips], first_block: in
 
 
 def _add_up(builder: Builder, strips: Strips, at: tuple[Expression, Expression], way: Expression, sums: Name) -> None:
-    """Accumulate every `stride`-th vector of contracted elements of a thread's columns. `at` is (batch, first), the
-    first column, or where a thread's columns are neighbours the number of all these; `way` the number of the first
-    vector."""
+    """Accumulate the products of a thread's columns: every `stride`-th vector of contracted elements, from `way` on.
+
+    at    (batch, first): `first` is the thread's first column; where its columns are neighbours, the number of the
+          group of `width` columns
+    sums  the array of sums: `width` for each row
+    """
     batch, first = at
     space, vector, width = strips.space, strips.vector, strips.width
     rows, vectors = space.sizes[1], space.sizes[3] // vector

@@ -8,15 +8,15 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-_MOST = 40  # characters of a name's stem
+_MOST = 40
+"""Characters of a name's stem."""
 
 
 @lru_cache(maxsize=1024)
 def identifier(text: str) -> str:
-    """The text as the stem of a C++ identifier: letters, digits and single underscores, starting with a letter, bounded
-    in length.
+    """The text as the stem of a C++ identifier: at most 40 letters, digits and single underscores, a letter first.
 
-    Not safe alone: callers append `_` and a number, as in no keyword or reserved name.
+    A stem may be a keyword, so callers append `_` and a number: no keyword or reserved name ends so.
     """
     stem = re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9]", "_", text))[:_MOST].strip("_")
     return stem if stem[:1].isalpha() else f"v{stem}"

@@ -77,8 +77,12 @@ class Statements:
     def __init__(
         self, numbers: dict[Instruction, int], pointers: dict[Instruction, Name], reserved: Sequence[Name] = ()
     ) -> None:
-        """`numbers` are the instructions' numbers in variable names, `pointers` the parameters' C++ names; `taken` are
-        further reserved names."""
+        """An empty kernel.
+
+        numbers   the numbers of instructions in the names of their variables; others get the next ones
+        pointers  the C++ names of the parameters
+        reserved  further names that no variable may have
+        """
         self.names = Names()
         self.body: list[Statement] = []
         self.tables: list[ConstantTable | Kept] = []
@@ -143,7 +147,7 @@ class Statements:
         self.add(Do(expression))
 
     def let(self, kind: str, stem: str, value: Code) -> Name:
-        """Declare a constant of a C++ type under a new name."""
+        """Declare a constant of the C++ type `kind`. Returns its name, which is new."""
         name = self.fresh(stem)
         self.add(Let(kind, name, value))
         return name
@@ -283,6 +287,7 @@ class Statements:
 
     @contextmanager
     def likely(self, condition: Code) -> Iterator[Code]:
+        """See `KernelBuilder`."""
         if self._has_likely or not condition:  # without a condition there is no scope of its own
             yield condition
             return
@@ -305,12 +310,14 @@ class Statements:
 
     @contextmanager
     def otherwise(self) -> Iterator[None]:
+        """See `KernelBuilder`."""
         last = self._at[-1]
         assert isinstance(last, Block) and last.condition
         with self.inside(last.otherwise):
             yield
 
     def bind(self, element_type: ElementType, value: Code) -> Code:
+        """See `KernelBuilder`."""
         return self.bind_exact(element_type, rounded(element_type, value))
 
     def bind_exact(self, element_type: ElementType, value: Code) -> Code:
@@ -324,6 +331,7 @@ class Statements:
         return of(name)
 
     def assign(self, target: Code, value: Code) -> None:
+        """See `KernelBuilder`."""
         self.add(Assign(target, value))
 
     def _number(self, instruction: Instruction) -> int:

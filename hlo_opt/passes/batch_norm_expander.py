@@ -71,7 +71,7 @@ class _Norm:
         self.epsilon = self.writer.scalar(self.wide, float(np.float32(str(norm.value("epsilon", 0.0)))))
 
     def training(self) -> Instruction:
-        """(normalised, mean, variance)"""
+        """The tuple (normalised, mean, variance), computed from the operand: batch-norm-training."""
         scale, offset = self.others
         mean = self.mean(self.x)
         centred = self.binary("subtract", self.x, self.spread(mean))
@@ -79,13 +79,14 @@ class _Norm:
         return self.results(self.scaled(centred, variance, scale, offset), mean, variance)
 
     def inference(self) -> Instruction:
+        """The operand normalised by a given mean and variance: batch-norm-inference."""
         scale, offset, mean, variance = self.others
         return self.narrowed(
             self.scaled(self.binary("subtract", self.x, self.spread(mean)), variance, scale, offset), self.norm.shape
         )
 
     def grad(self) -> Instruction:
-        """(gradient of the operand, of the scale, of the offset)"""
+        """The tuple of the gradients of operand, scale and offset: batch-norm-grad."""
         scale, mean, variance, gradient = self.others
         centred = self.binary("subtract", self.x, self.spread(mean))
         total, product = self.sum(gradient), self.sum(self.binary("multiply", gradient, centred))
@@ -107,24 +108,28 @@ class _Norm:
     def scaled(
         self, centred: Instruction, variance: Instruction, scale: Instruction, offset: Instruction
     ) -> Instruction:
+        """centred / sqrt(variance + epsilon) * scale + offset"""
         deviation = self.writer.emit("sqrt", self.features, self.writer.binary("add", variance, self.epsilon))
         normal = self.binary("divide", centred, self.spread(deviation))
         return self.binary("add", self.binary("multiply", normal, self.spread(scale)), self.spread(offset))
 
     def binary(self, opcode: str, left: Instruction, right: Instruction) -> Instruction:
+        """An operation on two arrays of the operand's dimensions."""
         return self.writer.emit(opcode, self.whole, left, right)
 
     def spread(self, features: Instruction) -> Instruction:
+        """A number for each feature, broadcast to the operand's dimensions."""
         return self.writer.emit("broadcast", self.whole, features, dimensions=(self.feature,))
 
     def sum(self, value: Instruction) -> Instruction:
-        """The sum for each feature."""
+        """The sum over all dimensions but that of the features: [features]."""
         over = tuple(d for d in range(self.whole.rank) if d != self.feature)
         attributes: dict[str, Attribute | Called] = {"dimensions": Attribute.of(over), "to_apply": Called(self.adder)}
         operands = (value, self.writer.scalar(self.wide, 0))
         return edit.create(self.norm.computation, "reduce", "reduce", self.features, operands, attributes)
 
     def mean(self, value: Instruction) -> Instruction:
+        """The mean over all dimensions but that of the features: [features]."""
         return self.writer.binary("divide", self.sum(value), self.writer.scalar(self.wide, self.count))
 
     def narrowed(self, value: Instruction, shape: Shape) -> Instruction:
@@ -133,5 +138,6 @@ class _Norm:
         return value if value.shape == shape else self.writer.emit(opcode, shape, value)
 
     def results(self, *values: Instruction) -> Instruction:
+        """The tuple of the values, in the types and layouts of the normalisation's results."""
         outputs = [self.narrowed(v, leaf) for v, leaf in zip(values, self.norm.shape.leaves(), strict=True)]
         return self.writer.emit("tuple", self.norm.shape, *outputs)

@@ -28,14 +28,19 @@ _SHORT = 32
 """Elements of a window up to which a thread has two."""
 
 _FOLDED = 8
-"""Elements that all folds of a thread read, up to which memory takes longer than the lookups of cache lines: 32 lanes
-look up a quarter of a line for each that the threads fold."""
+"""Elements that a thread's folds read in all, up to which the kernel waits for memory. With more it waits for lookups
+of cache lines: the 32 lanes of a warp look up a quarter of a line for each element that a thread folds."""
 
 
 @dataclass(frozen=True)
 class Elements:
-    """Outputs (`roots` are positions) of one size, whose elements are divided among threads. Where they are no whole
-    number of vectors, each of the rest has a thread of its own."""
+    """Outputs of one size, whose elements are divided among threads.
+
+    hero      one of the outputs, for the index of an element
+    elements  the size of each output, in elements
+    vector    consecutive elements of a thread; those after the last whole vector have a thread each
+    roots     the positions of the outputs
+    """
 
     hero: Instruction
     elements: int
@@ -50,6 +55,7 @@ class Elements:
 
     @property
     def threads(self) -> int:
+        """The number of threads: one for each vector, and one for each element after the last."""
         return self.in_vectors + self.elements % self.vector
 
     @property
@@ -73,8 +79,8 @@ def launch(threads: int) -> Launch:
 
 
 def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> list[Elements]:
-    """The outputs of a region, grouped by size: those of one size share an index space. How many elements a thread has
-    depends on the arrays that these outputs need, not on others in the launch."""
+    """The outputs of a region, grouped by size: those of one size share an index space. The elements of a thread depend
+    on the arrays that these outputs need, not on others in the launch."""
     needed = above(region.roots[n] for n in roots)
     inputs = [parameter.shape for parameter in region.parameters if parameter in needed]
     groups: dict[int, list[int]] = {}
@@ -122,9 +128,10 @@ def _neighbours_folded(reduce: Instruction) -> int:
 def elements_per_thread(
     outputs: Sequence[Shape], inputs: Iterable[Shape], elements: int, resident: int, *, may_have_rest: bool = False
 ) -> int:
-    """Consecutive elements per thread. If there are enough for the device, 4, or as many as 16 bytes hold if all arrays
-    are narrow; else 1. They divide the elements, unless there may be a rest. If elements share bytes of an output, a
-    thread writes whole bytes (as in xla/service/gpu/gpu_fusible.cc, ComputeLoopFusionConfig)."""
+    """Consecutive elements per thread: 1 where `elements` are fewer than the `resident` threads of the device, else 4,
+    or as many as 16 bytes hold if all arrays are narrow. The number divides `elements`, unless `may_have_rest`. If
+    elements share bytes of an output, a thread writes whole bytes (as in xla/service/gpu/gpu_fusible.cc,
+    ComputeLoopFusionConfig)."""
     moved = [*outputs, *(shape for shape in inputs if shape.is_array and shape.element_count >= elements)]
     vector = max(4, min(MOST_ELEMENTS, *(WIDEST_ACCESS // s.type.bytes * s.type.per_byte for s in moved)))
     least = max(leaf.type.per_byte for leaf in outputs)

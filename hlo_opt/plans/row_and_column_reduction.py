@@ -52,16 +52,16 @@ class RowsAndColumns(Rows):
 
     @property
     def per_thread(self) -> int:
-        """Elements of a row that one thread folds, before the row gets more threads: so few that its registers can hold
-        the next row too, as long as the wanted threads of a multiprocessor suffice for a row. Of bf16 they hold twice
-        as many, and fewer threads combine their results (a gradient of 8,192 rows of 4,096: 88 us instead of 100)."""
+        """Elements of a row that one thread folds; a longer row gets more threads. In a short row they are so few that
+        the thread's registers can also hold the next row. Registers hold twice as many elements of bf16, so fewer
+        threads have results to combine (a gradient of 8,192 rows of 4,096: 88 us instead of 100)."""
         few = row_reduction.ROW_PER_THREAD // 2
         is_short = self.columns <= few * THREADS and not self.in_pairs
         return few if is_short else row_reduction.ROW_PER_THREAD
 
     @property
     def few_lanes(self) -> int:
-        """Threads for a row that is no power of two: whole warps."""
+        """Threads of a row whose length is no power of two: whole warps."""
         return WARP if self.columns >= WARP else super().few_lanes
 
     @property
@@ -109,8 +109,8 @@ class RowsAndColumns(Rows):
 
 
 WHILE_LOADING, WHILE_KEEPING = 32, 16
-"""Registers of a thread that the compiler needs for addresses and intermediate values while a row is on its way; and
-those without which it moves none of the values of other rows to memory."""
+"""Further registers of a thread: those for addresses and intermediate values while the next row is loaded; and those
+without which the compiler would spill what a thread keeps for all rows."""
 SHORTEST = 16
 """The least number of rows of a stretch: partial sums are then at most 1/16 of the elements read."""
 THREADS = 512
@@ -122,8 +122,8 @@ SMALLEST = 128
 
 
 def stretch_of(rows: Rows, target: DeviceTarget) -> int:
-    """The number of rows per stretch with which there are as many threads as wanted, or a few less; all rows if their
-    number has no such divisor."""
+    """The number of rows per stretch that makes as many threads as wanted, or a few less; all rows if no such number
+    divides them."""
     rows = _walked(rows, target)
     most = min(target.core_count * THREADS // rows.threads, rows.rows // SHORTEST)
     halves = max((d for d in range(1, most // 2 + 1) if rows.rows % (2 * d) == 0), default=1)
@@ -140,8 +140,8 @@ def _walked(rows: Rows, target: DeviceTarget) -> RowsAndColumns:
 
 
 def _may_share(rows: Rows, stretches: int, target: DeviceTarget, room: int) -> bool:
-    """Whether two teams fit into a block, with a row of sums in shared memory, and `stretches` blocks keep the device
-    busy."""
+    """Whether two teams and a row of their sums fit into a block and its `room` bytes of shared memory, and `stretches`
+    blocks keep the device busy."""
     fits_in = SMALLEST <= rows.threads <= THREADS // 2 and 2 * 4 * rows.columns + _MEETING <= room
     return fits_in and 4 * stretches >= 3 * target.core_count
 
@@ -149,9 +149,8 @@ def _may_share(rows: Rows, stretches: int, target: DeviceTarget, room: int) -> b
 def match(
     region: Region, roots: Sequence[int], target: DeviceTarget, room: int
 ) -> tuple[Sequence[RowsAndColumns], list[int]]:
-    """The outputs of a region that are sums of rows and of columns of the same arrays, as one part; no part, and all
-    outputs left to other kinds, where one of them does not go with the others. `room` is the shared memory left, in
-    bytes."""
+    """One part for all outputs of a region: sums of rows and of columns of the same arrays, and what is computed from
+    them. No part where an output is anything else. `room` is the shared memory left, in bytes."""
     splits = {n: split for n in roots if (split := rows_beside(region.roots[n])) is not None}
     if len(set(splits.values())) != 1:
         return [], list(roots)

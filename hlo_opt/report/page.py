@@ -1,10 +1,12 @@
 """Text for people: lines of words with styles. Plain by default; a terminal may show the styles.
 
-Names from HLO text are shown only through here: control characters are escaped and nothing is read as markup.
+Names from HLO text are shown only through here: control characters are escaped and nothing is read as markup. Files
+below the current folder are named relative to it, as a user names them.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,16 +23,32 @@ class Word:
     style: str = ""
 
 
+def _current_folder() -> str:
+    """The current folder with a slash behind it; empty where it is the top one, or gone."""
+    try:
+        folder = os.getcwd()
+    except OSError:
+        return ""
+    return "" if folder == os.path.dirname(folder) else f"{folder}{os.sep}"
+
+
 @dataclass
 class Page:
     """Lines, top to bottom."""
 
     lines: list[tuple[Word, ...]] = field(default_factory=list)
+    _folder: str = field(default_factory=_current_folder, init=False, repr=False, compare=False)
 
     def add(self, *words: str | Word) -> None:
         """Append a line; its control characters are escaped here."""
-        styled = (w if isinstance(w, Word) else Word(w) for w in words)
-        self.lines.append(tuple(Word(printable(w.text), w.style) for w in styled))
+        self.lines.append(tuple(map(self._shown, words)))
+
+    def _shown(self, word: str | Word) -> Word:
+        """The word as it stands on the page."""
+        text, style = (word.text, word.style) if isinstance(word, Word) else (word, "")
+        if self._folder and self._folder in text:
+            text = re.sub(rf"(?<![\w./-]){re.escape(self._folder)}(?=[^/])", "", text)
+        return Word(printable(text), style)
 
     def extend(self, other: Page) -> None:
         self.lines.extend(other.lines)
@@ -39,18 +57,18 @@ class Page:
         self, rows: Iterable[Sequence[str | Word]], *, right: frozenset[int] = frozenset(), indent: int = 0
     ) -> None:
         """Append rows as aligned columns; the columns in `right` are flush right."""
-        cells = [[w if isinstance(w, Word) else Word(w) for w in row] for row in rows]
+        cells = [[self._shown(word) for word in row] for row in rows]
         for row in cells:
             while row and not row[-1].text:
                 row.pop()  # no spaces behind the last word
         widths = [0] * max(map(len, cells), default=0)
         for row in cells:
             for column, word in enumerate(row):
-                widths[column] = max(widths[column], len(printable(word.text)))
+                widths[column] = max(widths[column], len(word.text))
         for row in cells:
             line: list[str | Word] = [" " * indent]
             for column, word in enumerate(row):
-                gap = " " * (widths[column] - len(printable(word.text)))
+                gap = " " * (widths[column] - len(word.text))
                 last = column == len(row) - 1
                 line += [gap, word] if column in right else [word, "" if last else gap]
                 line.append("" if last else "  ")

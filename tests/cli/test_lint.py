@@ -14,7 +14,7 @@ from hlo_opt.report.lint.base import rule_specs
 @pytest.fixture
 def file(tmp_path: Path) -> str:
     made = tmp_path / "m.hlo"
-    made.write_text(rule_specs()["LNT108"].example)
+    made.write_text(rule_specs()["LNT108"].example.replace("1024,1024", "64,1024"))
     return str(made)
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
+from opcode_samples import specs_in_xla
 from random_modules.comparable import EFFECTS, FAMILIES, RECIPES, UNKNOWN_TO_XLA_CPU, fusible_programs, programs
 
 import hlo_opt
-from hlo_opt.ops import table
 from hlo_opt.passes import preset_names
 from hlo_opt.runtime.host.library import has_compiler
 from scripts import random_modules
@@ -21,7 +21,7 @@ QUIET = {"deadline": None, "database": None, "suppress_health_check": list(Healt
 
 
 def test_every_opcode_has_a_recipe():
-    opcodes = {spec.opcode for spec in table()}
+    opcodes = {spec.opcode for spec in specs_in_xla()}
     assert set(RECIPES) == set(FAMILIES) == opcodes
     assert set(UNKNOWN_TO_XLA_CPU) <= opcodes and opcodes >= EFFECTS
 

@@ -1,3 +1,9 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
 from hlo_opt.report.page import Page, Word, count, microseconds, size
 
 
@@ -50,3 +56,19 @@ def test_numbers_keep_three_figures():
         "3.5 s",
     ]
     assert count(1234567) == "1,234,567"
+
+
+def test_files_below_the_current_folder_are_named_relative_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = Page()
+    page.table([[f"{tmp_path}/model/a.py:3", "x"], ["b", f"at {tmp_path}/a.py, not {tmp_path}2/a.py"]])
+    assert str(page) == f"model/a.py:3  x\nb             at a.py, not {tmp_path}2/a.py\n"
+    page = Page()
+    page.add(f"/other{tmp_path}/a.py in {tmp_path}")
+    assert str(page) == f"/other{tmp_path}/a.py in {tmp_path}\n", "a folder of that name elsewhere"
+    monkeypatch.chdir("/")
+    page = Page()
+    page.add("/a.py")
+    assert str(page) == "/a.py\n"

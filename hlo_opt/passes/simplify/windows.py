@@ -18,7 +18,7 @@ from hlo_opt.passes.simplify.site import Site
 
 
 def _window(i: Instruction) -> tuple[WindowDimension, ...] | None:
-    """The window of a fold of one array by a plain operation; None for any other."""
+    """The window of a reduce-window of one array, whose reducer is a single operation; None for any other."""
     if not i.shape.is_array or len(i.operands) != 2 or monoid(i.called_by("to_apply")) is None:
         return None
     window = i.value("window", Window(()))

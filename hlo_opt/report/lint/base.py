@@ -15,12 +15,13 @@ from hlo_opt.diag import HloOptError
 from hlo_opt.diag.reason import ReasonSpec, read_page
 from hlo_opt.fusion.summary import ModuleSummary
 from hlo_opt.ir import Instruction, Module, edit
+from hlo_opt.ops.sets import looped
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report.again import prepared, run_again, summary_of
 from hlo_opt.report.view.graph import run_by
 from hlo_opt.report.view.kernels import DrawnKernel, launched
 from hlo_opt.runtime.driver.emission import source_lines
-from hlo_opt.runtime.schedule import EmittedKernels
+from hlo_opt.runtime.schedule import EmittedKernels, Schedule, build_schedule
 from hlo_opt.text.frames import source_location
 
 PACKAGE = "hlo_opt.report.lint"
@@ -123,13 +124,19 @@ class FusedProgram:
         return place or next(iter(source_lines(self.fused, kernel.instruction)), "")
 
     @cached_property
-    def _prepared(self) -> Module:
+    def prepared(self) -> Module:
+        """The module before fusion, as the passes that fuse it get it. Not to be changed."""
         return prepared(self.report)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The program that runs the result. Raises EvaluationError for malformed control flow."""
+        return build_schedule(self.fused, self.target, self.emitted)
 
     def copy_with(self, instruction: Instruction) -> tuple[Module, Instruction] | None:
         """A copy of the module before fusion, and in it an instruction of the result, to change; None where passes made
         the instruction."""
-        copy = edit.clone_module(self._prepared)
+        copy = edit.clone_module(self.prepared)
         own = (i for c in copy.computations for i in c.instructions if i.name == instruction.name)
         return next(((copy, i) for i in own if i.opcode == instruction.opcode), None)
 
@@ -161,7 +168,7 @@ class FusedProgram:
 
     @cached_property
     def _us_before(self) -> float:
-        return self._us(self._prepared)
+        return self._us(self.prepared)
 
     def _us(self, module: Module) -> float:
         """The estimate of a module after the passes of the report."""
@@ -183,3 +190,10 @@ def everything(kernel: DrawnKernel) -> Iterator[Instruction]:
             fresh = [i for i in computation.instructions if i not in seen]
             seen.update(fresh)
             todo += fresh
+
+
+def line_of_loop(module: Module, loop: Instruction) -> str:
+    """The Python line of a loop, else the first in its body; empty where the dump does not say."""
+    body = looped(loop)
+    inside = () if body is None else body.instructions
+    return next((line for i in (loop, *inside) if (line := source_location(module, i))), "")

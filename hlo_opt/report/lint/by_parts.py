@@ -1,5 +1,5 @@
-"""The rewrite that the rule about concatenates advises: what reads the joined array works on its parts instead, and the
-results are joined."""
+"""The rewrites that the rule about concatenates advises: what reads the joined array works on its parts instead. The
+results are joined, or added where they are products over the joined dimension."""
 
 from __future__ import annotations
 
@@ -34,6 +34,39 @@ def work_on_parts(concatenate: Instruction) -> bool:
         if value is computation.root or any(user not in known for user in value.users):
             edit.replace_all_uses(value, Site(value).concatenate(parts, along))
     return True
+
+
+def multiply_parts(concatenate: Instruction) -> bool:
+    """Rewrite the products that sum over the joined dimension as sums of products, each of a part and its elements of
+    the other operand. False where nothing reads it so, and nothing is changed. Results differ by roundings."""
+    (along,) = concatenate.ints("dimensions")
+    products = [user for user in concatenate.users if _sums_over(user, concatenate, along) is not None]
+    for product in products:
+        site, start, total = Site(product), 0, None
+        number = product.operands.index(concatenate)
+        other, place = product.operands[1 - number], _sums_over(product, concatenate, along)
+        assert place is not None
+        for part in concatenate.operands:
+            size = part.shape.dimensions[along]
+            rest = _slice(site, other, place, start, size)
+            one = site.again(product, [part, rest] if number == 0 else [rest, part])
+            total = one if total is None else site.elementwise("add", total, one)
+            start += size
+        assert total is not None
+        edit.replace_all_uses(product, total)
+    return bool(products)
+
+
+def _sums_over(product: Instruction, concatenate: Instruction, along: int) -> int | None:
+    """The dimension of a product's other operand that is multiplied with the joined one, and summed over; None where
+    there is none."""
+    if product.opcode != "dot" or product.operands.count(concatenate) != 1:
+        return None
+    summed = product.ints("lhs_contracting_dims"), product.ints("rhs_contracting_dims")
+    number = product.operands.index(concatenate)
+    if along not in summed[number]:
+        return None
+    return summed[1 - number][summed[number].index(along)]
 
 
 def _parts_of(reader: Instruction, known: Mapping[Instruction, JoinedParts]) -> JoinedParts | None:

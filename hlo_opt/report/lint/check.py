@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hlo_opt.diag import UsageError, did_you_mean
 from hlo_opt.ir import Module
 from hlo_opt.passes import ExplainReport
-from hlo_opt.report.lint import movement, running, scatters, values
+from hlo_opt.report.lint import donated, movement, running, scatters, values
 from hlo_opt.report.lint.base import LEAST_SHARE, Finding, FusedProgram, rule_specs
 
 LintRule = Callable[[FusedProgram], Iterator[Finding]]
@@ -20,10 +20,11 @@ RULES: Mapping[str, LintRule] = {
     "LNT105": running.loop_launches,
     "LNT106": scatters.scatters,
     "LNT107": values.large_constants,
-    "LNT108": running.missed_donations,
+    "LNT108": donated.missed_donations,
     "LNT109": values.random_in_loops,
     "LNT111": running.too_small,
-    "LNT112": running.lost_donations,
+    "LNT112": donated.lost_donations,
+    "LNT113": donated.states_held_twice,
 }
 """The rules about one module, by code."""
 

@@ -14,7 +14,7 @@ from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.sets import is_free, joins_arrays, launches, reorders, tuple_elements
 from hlo_opt.plans.columns import WARP
 from hlo_opt.report.lint.base import Finding, FusedProgram
-from hlo_opt.report.lint.by_parts import work_on_parts
+from hlo_opt.report.lint.by_parts import multiply_parts, work_on_parts
 from hlo_opt.report.page import count, counted, microseconds, size
 from hlo_opt.report.view.kernels import DrawnKernel
 
@@ -59,17 +59,39 @@ def concatenates(program: FusedProgram) -> Iterator[Finding]:
             us = sum(takes.get(one, 0.0) for one in {kernel.instruction, *readers})
             places.append((us, (kernel, join, readers)))
     for kernel, join, readers in program.worth_trying("LNT101", places):
-        copy = program.copy_with(join)
-        if copy is None or not work_on_parts(copy[1]) or (us := program.saved(copy[0]) or 0.0) <= 0:
+        us, change, rewrite = max(_by_parts(join, program), default=(0.0, "", ""))
+        if us <= 0:
             continue
         numbers = {
             "name": join.name,
             "parts": count(len(join.operands)),
             "readers": counted(len(readers), "kernel"),
             "size": size(join.shape.byte_size),
+            "change": change,
         }
-        rewrite = "by parts and fused again; each part of a result reads the elements that it read before"
         yield Finding("LNT101", numbers, program.source(kernel, join), join.name, us, saves=True, rewrite=rewrite)
+
+
+_CHANGES = (
+    (
+        work_on_parts,
+        "work on the parts and join the results, or do not join at all",
+        "by parts and fused again; each part of a result reads the elements that it read before",
+    ),
+    (
+        multiply_parts,
+        "multiply each part by its own rows and add the products, as `a @ w[:n] + b @ w[n:]`",
+        "by parts and fused again; the sums are the same but for roundings",
+    ),
+)
+
+
+def _by_parts(join: Instruction, program: FusedProgram) -> Iterator[tuple[float, str, str]]:
+    """Ways to do without a concatenate: the microseconds that each saves, what to write, and how it was tried."""
+    for rewritten, change, tried in _CHANGES:
+        copy = program.copy_with(join)
+        if copy is not None and rewritten(copy[1]):
+            yield program.saved(copy[0]) or 0.0, change, tried
 
 
 def _is_written(member: Instruction, kernel: DrawnKernel) -> bool:

@@ -332,15 +332,17 @@ function box(context, x, y, width, height, radius) {
   context.roundRect(x, y, width, height, radius);
 }
 
+// A text that is too long loses its middle: the names of a model's arrays begin alike and differ at the end.
 function clipped(context, text, room) {
-  if (text.length > 400) text = text.slice(0, 400);
+  if (text.length > 400) text = text.slice(0, 200) + text.slice(-200);
   if (context.measureText(text).width <= room) return text;
+  const shortened = (kept) => `${text.slice(0, (kept + 1) >> 1)}…${text.slice(text.length - (kept >> 1))}`;
   let low = 0;
-  let high = text.length;
+  let high = text.length - 1;
   while (low < high) {
     const middle = (low + high + 1) >> 1;
-    if (context.measureText(`${text.slice(0, middle)}…`).width <= room) low = middle;
+    if (context.measureText(shortened(middle)).width <= room) low = middle;
     else high = middle - 1;
   }
-  return `${text.slice(0, low)}…`;
+  return shortened(low);
 }

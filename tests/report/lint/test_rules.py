@@ -195,3 +195,15 @@ def test_a_fused_module_is_not_changed() -> None:
     text = str(module)
     lint(report_on(run(module)))
     assert str(module) == text
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0)], ids=["gradient last", "gradient first"])
+def test_a_state_is_given_away_and_not_the_gradient(order: tuple[int, ...]) -> None:
+    text = rule_specs()["LNT113"].example
+    for old, new in zip(("weight", "moment", "gradient"), order, strict=True):
+        number = ("weight", "moment", "gradient").index(old)
+        text = text.replace(
+            f"{old} = f32[1024,1024]{{1,0}} parameter({number})", f"{old} = f32[1024,1024] parameter({new})"
+        )
+    (one,) = lint(report_on(run(parse(text))), ["LNT113"])
+    assert f"donate_argnums=({order[0]}, {order[1]})" in one.hint
