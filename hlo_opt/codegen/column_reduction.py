@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlo_opt.codegen.builder import Builder
-from hlo_opt.codegen.folds import Fold, Write, open_folds, writes_of
+from hlo_opt.codegen.folds import Fold, Write, open_folds, places_at, writes_of
 from hlo_opt.codegen.indices import block_of, named, only_first, thread_of
 from hlo_opt.codegen.parts import last_only, leave, meeting, part_at, reset
 from hlo_opt.codegen.registers import Keeper, keeper
@@ -161,9 +161,9 @@ def _pass(
         for kept, folds in zip(place.kept, columns, strict=True):
             for fold in folds:
                 at = operand_index(fold.reduce, kept, reduced)
-                values.append((fold, [builder.value(o, at) for o in fold.operands]))
-        for fold, read in values:
-            fold.take(builder, read, Code((FirstRound(Name(step.name), stride, counter),)))
+                values.append((fold, [builder.value(o, at) for o in fold.operands], places_at(fold, at, reduced)))
+        for fold, read, numbers in values:
+            fold.take(builder, read, Code((FirstRound(Name(step.name), stride, counter),)), numbers)
         for kept in place.kept:
             for write in stores:
                 index = root_index(place.space, place.reduces, write.root, kept, reduced)

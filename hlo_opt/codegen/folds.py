@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.scalars import register_type
@@ -18,7 +19,8 @@ from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.ops.code import Code, code, of
-from hlo_opt.ops.reduction.places import in_order
+from hlo_opt.ops.extremes import in_any_order
+from hlo_opt.ops.reduction.places import in_order, place_of
 from hlo_opt.ops.reduction.reducers import is_wide, running_types, starts_with_identity
 from hlo_opt.plans.column_reduction import Columns
 from hlo_opt.plans.folding import result_index
@@ -34,6 +36,11 @@ class Fold:
     types: tuple[ElementType, ...]
     accumulators: tuple[Code, ...]
     starts_with_init: bool
+
+    @cached_property
+    def unordered(self) -> Computation:
+        """The reducer for partial results that are met in any order."""
+        return in_any_order(self.reduce) or self.reduce.called_by("to_apply")
 
     @property
     def operands(self) -> Sequence[Instruction]:
@@ -65,7 +72,7 @@ class Fold:
     def combined(
         self, builder: Builder, left: Sequence[Code], right: Sequence[Code], reducer: Computation | None = None
     ) -> list[Code]:
-        reducer = reducer or self.reduce.called_by("to_apply")
+        reducer = reducer or self.unordered
         results = builder.apply(reducer, [*left, *right], wide=is_wide(self.reduce))
         if len(results) > 1:  # compute all before the first accumulator changes
             results = [builder.bind_exact(t, text) for t, text in zip(self.types, results, strict=True)]
@@ -85,6 +92,11 @@ class Fold:
         for number, (leaf, text) in enumerate(zip(self.reduce.shape.leaves(), totals, strict=True)):
             name = builder.bind(leaf.type, text)
             builder.provide(self.reduce, number if self.reduce.shape.is_tuple else None, index, name)
+
+
+def places_at(fold: Fold, at: Sequence[Expression], step: Expression) -> list[int]:
+    """The numbers of a fold's values that are the step itself, where steps are counted along what is folded."""
+    return [n for n, o in enumerate(fold.operands) if place_of(o, at) == step]
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from hlo_opt.codegen.scalars import register_type
 from hlo_opt.codegen.statements import THREAD
 from hlo_opt.codegen.tree import Barrier, Fence, Kept, Leave
 from hlo_opt.ir import ElementType
+from hlo_opt.ir.size import unsigned
 from hlo_opt.ops.code import Code, Name, address, call, cell, code
 from hlo_opt.ops.lowering import part_type
 
@@ -85,7 +86,7 @@ def last_only(builder: Builder, meeting: Meeting, group: Code) -> None:
         builder.assign(cell(seen, 0), call("atomicAdd", address(meeting.arrived, group), "1u"))
         builder.add(Fence())
     builder.add(Barrier())
-    builder.add(Leave(code(f"{{}} != {meeting.parts - 1}u", cell(seen, 0))))
+    builder.add(Leave(code(f"{{}} != {unsigned(meeting.parts - 1)}", cell(seen, 0))))
 
 
 def reset(builder: Builder, meeting: Meeting, group: Code) -> None:

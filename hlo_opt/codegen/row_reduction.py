@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hlo_opt.codegen.builder import Builder
-from hlo_opt.codegen.folds import Fold, Write, open_folds, writes_of
+from hlo_opt.codegen.folds import Fold, Write, open_folds, places_at, writes_of
 from hlo_opt.codegen.index_text import index_type
 from hlo_opt.codegen.indices import block_of, only_first, thread_of
 from hlo_opt.codegen.parts import last_only, leave, meeting, part_at, reset
@@ -25,7 +25,6 @@ from hlo_opt.codegen.vectors import Store, Targets, each_element, store_all
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply, variables_of
 from hlo_opt.ops.code import NOTHING, Code, FirstRound, Name, address, both, call, cell, code, of
-from hlo_opt.ops.reduction.places import place_of
 from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.folding import operand_index, root_index
 from hlo_opt.plans.plan import Plan, Segment
@@ -341,8 +340,8 @@ def _fold_column(
     for it; every thread has one."""
     for fold in folds:
         at = operand_index(fold.reduce, row, column)
-        places = [n for n, o in enumerate(fold.operands) if place_of(o, at) == column]  # steps go from left to right
-        fold.take(builder, [builder.value(o, at) for o in fold.operands], is_first, places)
+        read = [builder.value(o, at) for o in fold.operands]
+        fold.take(builder, read, is_first, places_at(fold, at, column))  # steps go from left to right
 
 
 def _stores(

@@ -94,17 +94,46 @@ def extreme_of(reducer: Computation, *, is_float: bool) -> Extreme | None:
     for by in ("minimum", "maximum"):
         before = operator.lt if by == "minimum" else operator.gt
         if all(
-            _picked(reducer, a, b) == int(a == a and (b != b or before(b, a)))
+            _picked(reducer, a, b, (0, 1)) == int(a == a and (b != b or before(b, a)))
             for a, b in (_PAIRS if is_float else _PAIRS[:4])
         ):
             return by
     return None
 
 
-def _picked(reducer: Computation, left: float, right: float) -> int | None:
-    """Which place a reducer picks of the place 0 with one value and 1 with another; None if it does anything but to
-    compare and select."""
-    arguments = (left, 0, right, 1)
+def in_any_order(reduce: Instruction) -> Computation | None:
+    """A copy outside any module of the reducer of an argmin or argmax, by which the place is that of the fold from left
+    to right in whatever order the elements are folded: of two NaN, too, the one with the less place. None where the
+    reducer does that itself, and for other operations."""
+    if len(reduce.operands) != 4 or reduce.ints("dimensions") != (counted_along(reduce.operands[1]),):
+        return None
+    value, place = (o.shape.type for o in reduce.operands[:2])
+    reducer = reduce.called_by("to_apply")
+    by = extreme_of(reducer, is_float=value.is_float)
+    ties = [(a, b) for a, b in (_PAIRS if value.is_float else _PAIRS[:4]) if a == b or (a != a and b != b)]
+    if by is None or all(_picked(reducer, a, b, (1, 0)) == 0 for a, b in ties):
+        return None
+    writer = Writer(reducer.name)
+    a, i, b, j = (writer.parameter(n, array(place if n % 2 else value)) for n in range(4))
+
+    def says(left: Instruction, direction: str, right: Instruction) -> Instruction:
+        return writer.emit("compare", array(PRED), left, right, direction=direction)
+
+    wins, same = says(a, "LT" if by == "minimum" else "GT", b), says(a, "EQ", b)
+    if value.is_float:
+        none, number = says(a, "NE", a), says(b, "EQ", b)
+        wins = writer.binary("or", wins, writer.binary("and", none, number))
+        same = writer.binary("or", same, writer.binary("and", none, writer.emit("not", array(PRED), number)))
+    left = writer.binary("or", wins, writer.binary("and", same, says(i, "LT", j)))
+    kept = [writer.emit("select", one.shape, left, one, other) for one, other in ((a, b), (i, j))]
+    edit.set_root(writer.computation, edit.create_tuple(writer.computation, kept))
+    return writer.computation
+
+
+def _picked(reducer: Computation, left: float, right: float, places: tuple[int, int]) -> int | None:
+    """Which of its places a reducer picks, of one value at the first place and another at the second; None if it does
+    anything but to compare and select."""
+    arguments = (left, places[0], right, places[1])
     known: dict[Instruction, float] = {}
     for i in reducer.instructions:
         operands = [known.get(o) for o in i.operands]
@@ -128,5 +157,5 @@ def _picked(reducer: Computation, left: float, right: float) -> int | None:
     value, place = (known.get(end) for end in tuple_elements(reducer.root) or ())
     if place not in (0, 1) or value is None:
         return None
-    wanted = arguments[0] if place == 0 else arguments[2]
+    wanted = left if place == places[0] else right
     return int(place) if value == wanted or (value != value and wanted != wanted) else None

@@ -33,7 +33,8 @@ from hlo_opt.plans.price import price
 
 CLEARLY = 0.9
 """A fold replaces a product by itself only if its time is below this share of the product's, unless other products read
-the matrix, too: one kernel may then read it once."""
+the matrix, too: one kernel may then read it once. Of few terms, it may take longer by as much: any kernel that reads it
+can compute it, a scatter or another fold, which take in no product."""
 _MEANING = frozenset({"lhs_batch_dims", "rhs_batch_dims", "lhs_contracting_dims", "rhs_contracting_dims"})
 _FREE = frozenset({"operand_precision", "metadata"})  # terms are as precise as can be asked for
 _FLOATS = frozenset({F32, F64, BF16, F16})
@@ -65,16 +66,19 @@ class DotStrengthReduction(RewritingPass):
         for i in products:
             if self._is_small(i) and _pays(i, module, context.options.target):
                 yield partial(_write_out, i)
-            elif (side := _matrix(i)) is not None and _sum_pays(
-                i, side, readers[i][side], module, context.options.target
-            ):
-                yield partial(_write_as_sum, i, side)
+            elif (side := _matrix(i)) is not None:
+                share = 1 / CLEARLY if self._has_few_terms(i) else CLEARLY
+                if _sum_pays(i, side, readers[i][side], module, context.options.target, share):
+                    yield partial(_write_as_sum, i, side)
 
     def _is_small(self, i: Instruction) -> bool:
         numbers, left = DotDimensions.of(i), i.operands[0].shape
         batch = math.prod(left.dimensions[d] for d in numbers.lhs_batch)
-        terms = math.prod(left.dimensions[d] for d in numbers.lhs_contracting)
-        return 0 < terms <= self.max_terms and i.shape.element_count <= self.max_elements * batch
+        return self._has_few_terms(i) and i.shape.element_count <= self.max_elements * batch
+
+    def _has_few_terms(self, i: Instruction) -> bool:
+        left = i.operands[0].shape.dimensions
+        return 0 < math.prod(left[d] for d in DotDimensions.of(i).lhs_contracting) <= self.max_terms
 
 
 def _is_plain(i: Instruction) -> bool:
@@ -139,10 +143,12 @@ def _is_beside(matrix: Instruction) -> bool:
     return matrix.is_root or any(len(value.users) > 1 for value in (matrix, *arrays))
 
 
-def _sum_pays(dot: Instruction, side: int, readers: int, module: Module, target: DeviceTarget) -> bool:
-    """Whether a kernel that multiplies and reduces is clearly quicker than the product; or takes no longer, where the
-    kernel that computes the matrix can do this, and need not read it, or where several products (`readers`) read the
-    matrix, and one kernel may read it for all."""
+def _sum_pays(
+    dot: Instruction, side: int, readers: int, module: Module, target: DeviceTarget, share: float = CLEARLY
+) -> bool:
+    """Whether a kernel that multiplies and reduces takes less than this share of the product's time; or takes no
+    longer, where the kernel that computes the matrix can do this, and need not read it, or where several products
+    (`readers`) read the matrix, and one kernel may read it for all."""
     if target.in_lanes:
         return False  # a processor's routine knows its caches
     product, is_beside = plan(region_of(module, dot), target), _is_beside(dot.operands[side])
@@ -159,7 +165,7 @@ def _sum_pays(dot: Instruction, side: int, readers: int, module: Module, target:
     read_us = matrix.shape.byte_size * 1e6 / target.memory_bandwidth
     if is_beside:
         return us - read_us < limit
-    return us - read_us * (1 - 1 / readers) < limit * (1.0 if readers > 1 else CLEARLY)
+    return us - read_us * (1 - 1 / readers) < limit * (max(1.0, share) if readers > 1 else share)
 
 
 def _sum(writer: BroadcastingWriter, dot: Instruction, operands: Sequence[Instruction], side: int) -> Instruction:

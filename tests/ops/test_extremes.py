@@ -7,7 +7,8 @@ import pytest
 
 import hlo_opt
 from hlo_opt.ir import Module, edit
-from hlo_opt.ops.extremes import Extremes, extreme_of
+from hlo_opt.ops.extremes import Extremes, extreme_of, in_any_order
+from hlo_opt.runtime.executable import KernelForm
 from tests.small_modules import ARGMAX_STEP
 
 NAN = float("nan")
@@ -109,3 +110,36 @@ def test_a_reducer_that_never_sees_a_nan() -> None:
     reducer = next(c for c in found.computations if c.name == "argmax")
     assert extreme_of(reducer, is_float=False) == "maximum"
     assert extreme_of(reducer, is_float=True) is None
+
+
+@pytest.mark.parametrize("form", ["plain", "lanes"])
+@pytest.mark.parametrize("dimension", [0, 1])
+@pytest.mark.parametrize("tie", ["LT", "none"])
+def test_threads_agree_on_the_first_nan(dimension: int, tie: str, form: KernelForm) -> None:
+    """Two NaN are no equal values: a reducer that takes its left side then depends on which of them is there."""
+    reducer = step("GT")
+    if tie == "none":  # of equal values, too, the left one
+        reducer = reducer.replace("direction=GT", "direction=GE").replace("or(wins, tie)", "or(wins, wins)")
+    text = f"""HloModule m
+{reducer}ENTRY e {{
+  x = f32[70,130] parameter(0)
+  n = s32[70,130] iota(), iota_dimension={dimension}
+  low = f32[] constant(-inf)
+  z = s32[] constant(0)
+  ROOT r = (f32[{(130, 70)[dimension]}], s32[{(130, 70)[dimension]}]) reduce(x, n, low, z), dimensions={{{dimension}}},
+    to_apply=pick
+}}
+"""
+    x = np.round(np.random.default_rng(3).normal(size=(70, 130)).astype(np.float32))
+    x[:, 41::23], x[5, 7] = np.nan, np.inf
+    module, _ = hlo_opt.fuse(hlo_opt.parse(text))
+    _, place = hlo_opt.compile(module, form=form)(x)
+    np.testing.assert_array_equal(place, np.argmax(x, dimension))
+
+
+@pytest.mark.parametrize("kind", ["f32", "s32"])
+def test_reducers_that_need_no_order(kind: str) -> None:
+    in_order = module_of(step("LT", kind), "3", f"{kind}[3,7]").entry.root
+    assert (in_any_order(in_order) is None) == (kind == "s32")
+    other = module_of(step("LT", kind), "3", f"{kind}[3,7]", counts="iota(), iota_dimension=0").entry.root
+    assert in_any_order(other) is None

@@ -215,6 +215,33 @@ def test_the_kernel_that_computes_the_matrix_folds_it() -> None:
     assert module_summary(fused, H100).launches == 1
 
 
+def test_a_scatter_takes_in_products_of_rows_of_few_terms() -> None:
+    """Scores of a graph's edges: a row of a few features by a vector, which no library computes sooner."""
+    text = """HloModule m
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+ENTRY e {
+  p = f32[2000,8] parameter(0)
+  i = s32[8000,1] parameter(1)
+  v = f32[8] parameter(2)
+  z = f32[] constant(0)
+  n = f32[2000] broadcast(z), dimensions={}
+  g = f32[8000,8] gather(p, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1,
+    slice_sizes={1,8}
+  d = f32[8000] dot(g, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  x = f32[8000] tanh(d)
+  ROOT s = f32[2000] scatter(n, i, x), update_window_dims={}, inserted_window_dims={0},
+    scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add
+}
+"""
+    assert not has_product(written_out(text))
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(text))
+    assert module_summary(fused, H100).launches <= 2  # the zeros, and all else
+
+
 @pytest.mark.parametrize(
     "text",
     [

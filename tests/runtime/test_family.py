@@ -74,6 +74,26 @@ def test_it_computes_what_the_module_does_at_each_size(softmax: Family) -> None:
     assert list(reports) == [1, 6, 35, 69, 70] and all(report.ok for report in reports.values())
 
 
+def test_blocks_that_meet_count_a_size() -> None:
+    """A sum over all rows is one of parts, whose number the size says."""
+    text = (
+        SOFTMAX[: SOFTMAX.index("ENTRY")]
+        + """ENTRY e {
+  x = f32[640,1000]{1,0} parameter(0)
+  y = f32[640]{0} parameter(1)
+  z = f32[] constant(0)
+  b = f32[640,1000]{1,0} broadcast(y), dimensions={0}
+  d = f32[640,1000]{1,0} subtract(x, b)
+  ROOT s = f32[] reduce(d, z), dimensions={0,1}, to_apply=add
+}
+"""
+    )
+    of_sizes = made(text, "p0:0=600..640")
+    original = tie(hlo_opt.parse(text), [SizeRequest.of("p0:0=600..640")])
+    reports = check_sizes(original, SizedExecutable(of_sizes, "host"), tried(original))
+    assert all(report.ok for report in reports.values())
+
+
 def test_inputs_say_the_size(softmax: Family) -> None:
     executable = SizedExecutable(softmax, "numpy")
     outputs = executable(np.zeros((3, 40), np.float32))

@@ -138,8 +138,8 @@ def _spreads(i: Instruction) -> bool:
 @dataclass
 class _Rolled:
     """A chain and its results that are read afterwards. `after` are values of the state, by the operation that computes
-    them last; `last` are rows of which only the last copy's is read, `joined` rows that a concatenate joins, and
-    `stacked` rows of which others are read one by one."""
+    them last; `last` are rows of which only the last copy's is read, `joined` rows that a concatenate joins, `stacked`
+    rows of which others are read one by one, and `kept` rows of constants in other dimensions, which stay."""
 
     computation: Computation
     chain: CopyChain
@@ -147,6 +147,7 @@ class _Rolled:
     last: list[Row] = field(default_factory=list)
     joined: list[tuple[Row, Instruction]] = field(default_factory=list)
     stacked: list[Row] = field(default_factory=list)
+    kept: list[Row] = field(default_factory=list)
 
     @classmethod
     def of(cls, computation: Computation, chain: CopyChain) -> _Rolled | None:
@@ -169,6 +170,9 @@ class _Rolled:
             read = [bool(users) or i.is_root for users, i in zip(readers, row, strict=True)]
             read = [is_read and i not in rolled.after for is_read, i in zip(read, row, strict=True)]
             if not any(read):
+                continue
+            if all(i.opcode == "broadcast" and i.operands[0].literal is not None for i in row):
+                rolled.kept.append(row)
                 continue
             if not row[0].shape.is_array or not row[0].shape.is_row_major or any(row[0].shape.dynamic):
                 return None
@@ -313,7 +317,8 @@ class _Rolled:
             at += 1
         for i, number in self.after.items():
             edit.redirect_users(i, results[number])
-        for i in sorted((i for row in chain.nodes for i in row), key=self._place().__getitem__, reverse=True):
+        gone = (i for row in chain.nodes if row not in self.kept for i in row)
+        for i in sorted(gone, key=self._place().__getitem__, reverse=True):
             edit.remove(i)
 
     def _place(self) -> dict[Instruction, int]:

@@ -25,7 +25,7 @@ import numpy as np
 from hlo_opt.evaluate.interpreter import Interpreter
 from hlo_opt.evaluate.program import face
 from hlo_opt.ir import ElementType, Instruction, Shape
-from hlo_opt.ir.element_type import F32, F64
+from hlo_opt.ir.element_type import ELEMENT_TYPES, F32, F64
 from hlo_opt.ir.values import Array, DType
 from hlo_opt.ops.calls.products import multiplies_tf32
 from hlo_opt.ops.reduction.folding import combine, ufunc_of
@@ -44,6 +44,9 @@ _ALIKE = 1.2
 
 _COUNTER = 1 + 2.0**-10
 """The factor by whose powers the factors of a product are counted: up to half a million before f64 ends."""
+
+_OF_COMPLEX = math.sqrt(5.0)
+"""Roundings of a product of two complex numbers, in units of its magnitude (Brent, Percival and Zimmermann, 2007)."""
 
 _WHOLE = {"f32": 2.0**24, "f64": 2.0**53}
 """The largest number up to which a type represents all whole numbers."""
@@ -175,6 +178,13 @@ def radius(rows: Array, dtype: Any) -> Array:
     value = rows[VALUE].astype(dtype)
     distance = np.maximum(rows[HIGH].astype(dtype) - value, value - rows[LOW].astype(dtype))
     return np.where(certain(rows), dtype(0), distance)
+
+
+def _reach(rows: Array) -> Array:
+    """The largest distance from the value to a bound, of complex numbers as well."""
+    if rows.dtype.kind != "c":
+        return radius(rows, np.float64)
+    return radius(rows.real, np.float64) + radius(rows.imag, np.float64)
 
 
 def on_the_way(a: Array, b: Array, product: Callable[[Array, Array], Array], along: tuple[int, int] | None) -> Array:
@@ -359,14 +369,14 @@ def reduction(instruction: Instruction, evaluate: Face) -> Face | None:
     name = monoid(reducer)
     if name is None or instruction.shape.is_tuple:
         return None
-    if leaf.type.is_complex:
-        return by_parts(instruction, reduction) if adds(reducer) else None
     axes = reduced(instruction)
     terms = math.prod(instruction.operands[0].shape.dimensions[d] for d in axes)
+    if name == "multiply" and (leaf.type.is_float or leaf.type.is_complex):
+        return _product_of(instruction, evaluate, lambda arrays: float(terms))
+    if leaf.type.is_complex:
+        return by_parts(instruction, reduction) if adds(reducer) else None
     if adds(reducer) and leaf.type.kind != "pred":
         return _sum_of(instruction, evaluate, axes, terms)
-    if _multiplies(instruction) and leaf.type.is_float:
-        return _product_of(instruction, evaluate, lambda arrays: float(terms))
     ufunc = ufunc_of(reducer, leaf.type)
     rising = name in EXTREMES or (leaf.type.kind == "pred" and name != "xor")
 
@@ -437,17 +447,23 @@ def _product_of(
     terms: Callable[[Sequence[Array]], Array | float],
     fixed: Sequence[int] = (),
 ) -> Face:
-    """The face of an operation that multiplies elements of its operands; `terms` and `fixed` as for `added`."""
+    """The face of an operation that multiplies elements of its operands; `terms` and `fixed` as for `added`. Each part
+    of a complex product is off by a share of the whole product's magnitude."""
     leaf = next(instruction.shape.leaves())
-    target = retyped(instruction, F64)
-    run_wide = face(target)
+    is_complex = leaf.type.is_complex
+    target, sizes = retyped(instruction, ELEMENT_TYPES["c128"] if is_complex else F64), retyped(instruction, F64)
+    run_wide, run_sizes = face(target), face(sizes)
     step = 0.5 * _eps(leaf.type) if leaf.type.is_narrow_float and not is_wide(instruction) else unit(leaf.type)
 
     def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
-        arrays = [a if n in fixed else a.astype(np.float64) for n, a in enumerate(map(rows_of, values))]
+        wide = target.shape.type.dtype
+        arrays = [a if n in fixed else a.astype(wide) for n, a in enumerate(map(rows_of, values))]
 
         def at(operands: Sequence[Array]) -> Array:
             return np.asarray(run_wide(analyst, target, list(operands)))
+
+        def size_at(operands: Sequence[Array]) -> Array:
+            return np.asarray(run_sizes(analyst, sizes, list(operands)))
 
         def row(k: int) -> Array:
             return at([a[k if a.shape[0] > 1 else VALUE] for a in arrays])
@@ -456,12 +472,14 @@ def _product_of(
         moved = (
             [row(k) for k in range(MOVED, ROWS)] if any(a.shape[0] > 1 for a in arrays) else [value] * (ROWS - MOVED)
         )
-        reach = [a[VALUE] if n in fixed else np.abs(a[VALUE]) + radius(a, np.float64) for n, a in enumerate(arrays)]
-        far = at(reach) - np.abs(value)
+        reach = [a[VALUE] if n in fixed else np.abs(a[VALUE]) + _reach(a) for n, a in enumerate(arrays)]
+        far = size_at(reach) - np.abs(value)
         far = np.where(far > 1e-13 * np.abs(value), far, 0.0)
-        rows = np.stack([value, value - far, value + far, *moved])
+        aside = 1 + 1j if is_complex else 1.0
+        rows = np.stack([value, value - far * aside, value + far * aside, *moved])
         number = np.asarray(terms(arrays))
-        return rounded(analyst, rows, np.where(number > 1, 2 * step * number * np.abs(value), 0.0), leaf.type)
+        own = 2 * step * (_OF_COMPLEX if is_complex else 1.0) * number * np.abs(value)
+        return rounded(analyst, rows, np.where(number > 1, own, 0.0), leaf.type)
 
     return run
 

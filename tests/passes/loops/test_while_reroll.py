@@ -81,6 +81,19 @@ def test_copies_are_a_loop(copies: int) -> None:
     assert [i.opcode for i in loop.called_by("body").instructions].count("sine") == 1
 
 
+def test_constants_that_others_read_stay() -> None:
+    """A broadcast constant of each copy has readers beside the chain: a loop would store all of them in a stack."""
+    step = (
+        "n{k} = f32[] constant(0.{k1})\nb{k} = f32[8] broadcast(n{k}), dimensions={{}}\nt{k} = f32[8] tanh({x})\n"
+        "{y} = f32[8] multiply(t{k}, b{k})"
+    )
+    text = chain(6, step, results="s = f32[8] add({last}, b2)\n  ROOT r = (f32[8], f32[8]) tuple(s, b4)")
+    made = rolled(text)
+    (loop,) = loops(made)
+    assert [str(leaf) for leaf in loop.shape.leaves() if leaf.rank > 1] == []
+    assert not loops(rolled(text, PASSES.replace("min-operations=4", "min-operations=1024")))  # one kernel holds all
+
+
 CASES = {
     "numbers in equal distances": (
         "n{k} = s32[] constant({k1})\nm{k} = f32[] convert(n{k})\nb{k} = f32[8] broadcast(m{k}), dimensions={{}}\n{y} "

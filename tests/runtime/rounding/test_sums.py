@@ -279,6 +279,26 @@ def test_the_parts_of_complex_sums_have_bounds_of_their_own(body: str) -> None:
     assert (high.real - low.real < 0.01 * np.abs(value)).all() and (high.imag - low.imag < 0.01 * np.abs(value)).all()
 
 
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_product_of_complex_numbers_has_an_open_order(is_known: bool) -> None:
+    body = (
+        "  a = c64[6,40]{1,0} parameter(0)\n  b = c64[] parameter(1)\n  s = c64[6,40]{1,0} sine(a)\n  "
+        f"ROOT c = c64[6]{{0}} reduce({'a' if is_known else 's'}, b), dimensions={{1}}, to_apply=mul_c64"
+    )
+    a, b = complex_normal(6, 40), complex_normal(1)[0]
+    (made,) = run(parsed(body, ADD_C64.replace("add", "mul").replace("mul(x", "multiply(x")), [a, b])
+    assert isinstance(made, Spread)
+    low, high, value = made.rows[LOW], made.rows[HIGH], made.rows[0]
+    factors = a if is_known else np.sin(a)
+    for order in (np.arange(40), np.arange(40)[::-1], RNG.permutation(40)):
+        total = np.full(6, b)
+        for k in order:
+            total *= factors[:, k]
+        assert ((low.real <= total.real) & (total.real <= high.real)).all()
+        assert ((low.imag <= total.imag) & (total.imag <= high.imag)).all()
+    assert (np.abs(high - low) < 1e-3 * np.abs(value)).all()
+
+
 def test_a_complex_scatter_that_adds_has_an_open_order() -> None:
     body = scattered("c64")
     a, u = complex_normal(30), complex_normal(50)
