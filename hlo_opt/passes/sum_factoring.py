@@ -104,9 +104,8 @@ class SumFactoring(RewritingPass):
         def multiply_after(dot: Instruction, side: int) -> None:
             levels[_multiplied_after(dot, side)] = levels[dot]
 
-        def multiply_smaller(value: Instruction) -> None:
-            for spread, new in _multiplied_smaller(value):
-                levels[new] = levels[spread]
+        def multiply_smaller(product: Instruction, value: Instruction, spread: Instruction) -> None:
+            levels[_multiplied_smaller(product, value, spread)] = levels[spread]
 
         for i in list(computation.instructions):
             above = max((levels[o] for o in i.operands), default=0)
@@ -115,9 +114,10 @@ class SumFactoring(RewritingPass):
                 if _is_for_products(i.operands[side]):
                     yield partial(multiply_after, i, side)
                     break
-            if _is_for_smaller(i):
-                yield partial(multiply_smaller, i)
-                continue
+            if (spread := _smaller(i)) is not None:
+                for value in filter(_is_for_smaller, i.operands):
+                    yield partial(multiply_smaller, i, value, spread)
+                    break
             if not above or not is_plain_sum(i):
                 continue
             term = term_of(i)
@@ -188,22 +188,19 @@ def _spreads_smaller(value: Instruction) -> bool:
     return 2 * value.operands[0].shape.element_count <= value.shape.element_count
 
 
-def _multiplied_smaller(value: Instruction) -> Iterator[tuple[Instruction, Instruction]]:
-    """Multiply by a power of two what the readers of a product multiply it by, instead. Yields the broadcasts of that,
-    old and new."""
+def _multiplied_smaller(product: Instruction, value: Instruction, spread: Instruction) -> Instruction:
+    """Multiply by a power of two what an array times this power is multiplied by, instead. Returns the broadcast of
+    that."""
     split = _scaled(value)
     assert split is not None
     array, scalar = split
     writer = BroadcastingWriter(value.computation)
-    for product in list(value.users):
-        spread = _smaller(product)
-        assert spread is not None
-        inner = spread.operands[0]
-        factor = writer.emit("broadcast", inner.shape, scalar, dimensions=()) if inner.shape.rank else scalar
-        small = writer.emit("multiply", inner.shape, inner, factor)
-        wide = edit.create(value.computation, "broadcast", "broadcast", spread.shape, [small], dict(spread.attributes))
-        edit.set_operands(product, (array, wide))
-        yield spread, wide
+    inner = spread.operands[0]
+    factor = writer.emit("broadcast", inner.shape, scalar, dimensions=()) if inner.shape.rank else scalar
+    small = writer.emit("multiply", inner.shape, inner, factor)
+    wide = edit.create(value.computation, "broadcast", "broadcast", spread.shape, [small], dict(spread.attributes))
+    edit.set_operands(product, (array, wide))
+    return wide
 
 
 def _scaled(value: Instruction) -> tuple[Instruction, Instruction] | None:

@@ -1,6 +1,7 @@
 """The work of an operation: the instructions that a thread issues for an element, as in machine code for an H100, and
-those among them for the slow pipe (MUFU for functions, F2F and I2F for conversions) and for the units of f64, which some
-devices have few of. The counts are for the options are compiled with (`hlo_opt.codegen.options`): XLA:GPU's division and roots, and no contraction."""
+those among them for the slow pipe (MUFU for functions, F2F and I2F for conversions) and for the units of f64, which
+some devices have few of. The counts are for the options that kernels are compiled with (`hlo_opt.codegen.options`):
+XLA:GPU's division and roots, and no contraction."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from hlo_opt.ops.spec import OpKind, OpSpec, find
 
 @dataclass(slots=True, unsafe_hash=True)
 class Work:
-    """Instructions issued, and those of the slow pipe and of the units of f64 among them. It does not change: sums of many are made for a
-    price, and a frozen one takes three times as long to create."""
+    """Instructions issued, and those of the slow pipe and of the units of f64 among them. It does not change: sums of
+    many are made for a price, and a frozen one takes three times as long to create."""
 
     slots: float = 0.0
     slow: float = 0.0

@@ -178,9 +178,9 @@ ENTRY e {{
   wide = {kind}[8,64] parameter(3)
   two = {kind}[] constant({factor})
   twos = {kind}[8,64] broadcast(two), dimensions={{}}
+  twice = {kind}[8,64] multiply(x, twos)
   many = {kind}[8,64] broadcast(w), dimensions={{0}}
   one = {kind}[8,64] broadcast(s), dimensions={{}}
-  twice = {kind}[8,64] multiply(x, twos)
   p = {kind}[8,64] multiply({spread}, twice)
   q = {kind}[8,64] multiply(twice, many)
 {more}
