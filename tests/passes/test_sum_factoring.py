@@ -219,3 +219,51 @@ def test_a_power_of_two_multiplies_the_smaller_factor(kind: str, spread: str, fa
 )
 def test_other_factors_stay(text: str) -> None:
     assert "multiply(%x, %twos)" in str(factored(text))
+
+
+def groups(last: str = "add(gx, late)", sizes: str = "4,40,40,8,6", dimensions: str = "1,2,4") -> str:
+    """A sum of groups of an image, as in the gradient of a group norm's mean, which waits for another one."""
+    return f"""HloModule m
+
+{SUM.format(t="f32")}
+ENTRY e {{
+  x = f32[{sizes}] parameter(0)
+  g = f32[{sizes}] parameter(1)
+  zero = f32[] constant(0)
+  gx = f32[{sizes}] multiply(g, x)
+  first = f32[4,8] reduce(gx, zero), dimensions={{{dimensions}}}, to_apply=sum
+  many = f32[{sizes}] broadcast(first), dimensions={{0,3}}
+  late = f32[{sizes}] multiply(x, many)
+  later = f32[{sizes}] add(late, g)
+  last = f32[{sizes}] {last}
+  ROOT second = f32[4,8] reduce(last, zero), dimensions={{{dimensions}}}, to_apply=sum
+}}
+"""
+
+
+@pytest.mark.parametrize("last", ["add(gx, late)", "add(later, gx)"])
+def test_sums_of_addends_wait_for_no_other(last: str) -> None:
+    text = groups(last)
+    made = factored(text)
+    assert needs_a_sum(hlo_opt.parse(text)) and not needs_a_sum(made)
+    random = np.random.default_rng(2)
+    given = [random.integers(-3, 4, p.shape.dimensions).astype(np.float32) for p in made.entry.parameters]
+    (want,), (got,) = hlo_opt.evaluate(hlo_opt.parse(text), given), hlo_opt.evaluate(made, given)
+    np.testing.assert_array_equal(got, want)  # whole numbers
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        groups("maximum(gx, late)"),
+        groups("add(gx, many2)").replace("  last =", "  many2 = f32[4,40,40,8,6] exponential(many)\n  last ="),
+    ],
+    ids=["no sum", "more than a factor"],
+)
+def test_other_sums_wait(text: str) -> None:
+    assert needs_a_sum(factored(text))
+
+
+def test_short_rows_are_kept_and_summed_once() -> None:
+    text = groups().replace("4,40,40,8,6", "4,8,200").replace("{1,2,4}", "{2}").replace("{0,3}", "{0,1}")
+    assert needs_a_sum(factored(text))
