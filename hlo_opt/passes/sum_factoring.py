@@ -3,8 +3,6 @@
 The gradient of a layer norm sums a row's deviations times the inverse of their spread, which is a sum itself. Without
 this factor, both sums can be folded in one reading.
 
-So does a sum of several addends, where it would read large arrays once more: the gradient of a group norm's mean.
-
 A scalar factor of an array moves out of a product with it as well (`2 * x @ c.T` in a distance), where the library
 would need the multiplied array for this product alone, and what reads the product can multiply.
 
