@@ -12,7 +12,7 @@ is `2 * (x - mean)` times something for each row).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Literal
@@ -23,7 +23,6 @@ from hlo_opt.ops.reduction.reducers import monoid, starts_with_identity
 from hlo_opt.ops.sets import is_elementwise
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import BroadcastingWriter
-from hlo_opt.passes.reduction_splitter import longest_run
 from hlo_opt.passes.simplify.reading import exponent
 
 
@@ -54,15 +53,10 @@ def is_plain_sum(reduce: Instruction) -> bool:
     return monoid(reduce.called_by("to_apply")) == "add" and shape.type in (F32, F64) and not any(shape.dynamic)
 
 
-def term_of(
-    reduce: Instruction,
-    deviates: Callable[[Instruction], bool] = lambda value: False,
-    *,
-    addend: Instruction | None = None,
-) -> Term:
-    """The product that a sum's operand is, or an addend of the operand; `deviates` says whether a difference is a
-    deviation. Not recursive, so chains may be long."""
-    term, stack = Term(), [addend or reduce.operands[0]]
+def term_of(reduce: Instruction, deviates: Callable[[Instruction], bool] = lambda value: False) -> Term:
+    """The product that a sum's operand is; `deviates` says whether a difference is a deviation. Not recursive, so
+    chains may be long."""
+    term, stack = Term(), [reduce.operands[0]]
     while stack:
         value = stack.pop()
         if value.opcode == "multiply" and len(value.operands) == 2:
@@ -104,8 +98,8 @@ class SumFactoring(RewritingPass):
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         levels: dict[Instruction, int] = {}
 
-        def take_out(reduce: Instruction, terms: Sequence[Term]) -> None:
-            levels[_without_factors(reduce, terms)] = levels[reduce]
+        def take_out(reduce: Instruction, term: Term) -> None:
+            levels[_without_factors(reduce, term)] = levels[reduce]
 
         def multiply_after(dot: Instruction, side: int) -> None:
             levels[_multiplied_after(dot, side)] = levels[dot]
@@ -126,46 +120,24 @@ class SumFactoring(RewritingPass):
                     break
             if not above or not is_plain_sum(i):
                 continue
-            terms = [term_of(i, addend=addend) for addend in _addends(i)]
-            if any(t.kept for t in terms) and all(t.rest and _level(t, levels) < above for t in terms):
-                yield partial(take_out, i, terms)
+            term = term_of(i)
+            if term.kept and term.rest and max(levels.get(r, 0) for r in term.rest) < above:
+                yield partial(take_out, i, term)
 
 
-def _level(term: Term, levels: dict[Instruction, int]) -> int:
-    """The sums that one of a term's factors which stay inside depends on, one after the other."""
-    return max(levels.get(r, 0) for r in term.rest)
-
-
-def _addends(reduce: Instruction) -> list[Instruction]:
-    """What a sum's operand adds, where the sum would read large arrays once more: no kernel keeps as many elements
-    until another sum of them is known. Else the operand itself."""
-    found = [reduce.operands[0]]
-    if longest_run(reduce) is not None:
-        while len(found) < _MOST_ADDENDS and found[0].opcode == "add" and not found[0].control_predecessors:
-            found[:1] = found[0].operands
-    return found
-
-
-_MOST_ADDENDS = 4
-"""The most sums that take the place of one."""
-
-
-def _without_factors(reduce: Instruction, terms: Sequence[Term]) -> Instruction:
-    """Replace the sum by the sum of those of its terms. Returns the new value."""
+def _without_factors(reduce: Instruction, term: Term) -> Instruction:
+    """Replace the sum. Returns the new value."""
     writer = BroadcastingWriter(reduce.computation)
-    new: Instruction | None = None
-    for term in terms:
-        value, *others = term.rest
-        for other in others:
-            value = writer.emit("multiply", value.shape, value, other)
-        operands = (value, reduce.operands[1])
-        total = edit.create(reduce.computation, reduce.name, "reduce", reduce.shape, operands, dict(reduce.attributes))
-        product = term.times(writer, total)
-        new = product if new is None else writer.emit("add", reduce.shape, new, product)
-    assert new is not None
-    edit.replace_all_uses(reduce, new)
+    value, *others = term.rest
+    for other in others:
+        value = writer.emit("multiply", value.shape, value, other)
+    total = edit.create(
+        reduce.computation, reduce.name, "reduce", reduce.shape, (value, reduce.operands[1]), dict(reduce.attributes)
+    )
+    product = term.times(writer, total)
+    edit.replace_all_uses(reduce, product)
     edit.remove(reduce)
-    return new
+    return product
 
 
 def _may_be_multiplied(dot: Instruction) -> bool:
