@@ -206,6 +206,19 @@ example(
     True,
 )
 example(
+    "sum-of-negated",
+    "fi",
+    f"x: T[4,3]; {ZERO}; m = T[4,3] negate(x); T[4] reduce(m, z), dimensions={{1}}, to_apply=add",
+    (
+        f"x: T[4,3]; {ZERO}; m = T[4,3] negate(x); T[4] reduce(m, z), dimensions={{1}}, to_apply=max",
+        "x: T[4,3]; z = T[] constant(3); m = T[4,3] negate(x); T[4] reduce(m, z), dimensions={1}, to_apply=add",
+        f"x: T[4,3]; {ZERO}; m = T[4,3] negate(x); a = T[4] reduce(m, z), dimensions={{1}}, to_apply=add; "
+        "b = T[4] reduce(m, z), dimensions={1}, to_apply=max; T[4] add(a, b)",
+        f"x: T[4,1]; {ZERO}; m = T[4,1] negate(x); T[4,1] reduce(m, z), dimensions={{}}, to_apply=add",
+    ),
+    True,
+)
+example(
     "sum-of-same",
     "i",
     (

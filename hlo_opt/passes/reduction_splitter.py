@@ -5,13 +5,16 @@ A group norm of an image reduces the pixels and a few channels of each group. Th
 folded first, as columns or rows, and the short rest after it, which reads what little is left. The same elements are
 folded; HLO leaves their order open. Source of the idea: xla/backends/gpu/transforms/reduction_splitter.cc.
 
-A reduce of an array that another one has folded along some of the same dimensions goes on from its result.
+A reduce of an array that another one has folded along some of the same dimensions goes on from its result. So does one
+of other values that come from the same array: the gradient of a group norm's scale sums all images, and that of its
+input each image, so that both are folded in one reading, image by image.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +24,9 @@ from typing import Literal as OneOf
 import numpy as np
 
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Layout, Shape, edit
+from hlo_opt.ir.walk import post_order
 from hlo_opt.ops.reduction.reducers import monoid, running_types, starts_with_identity
+from hlo_opt.ops.sets import is_elementwise
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import BroadcastingWriter, scalar_reducer
 from hlo_opt.plans.row_reduction import may_be_reordered, space_of
@@ -30,14 +35,17 @@ SHORTEST = 9
 """Elements of the shortest run that is worth a kernel of its own, as in XLA."""
 LEAST_SHARE = 64
 """Elements of a result that are worth a kernel more: a launch takes longer than one thread needs for fewer."""
+MOST_SEEN = 64
+"""The most values above a reduce that are followed to the arrays that it reads."""
+_MOVES_NOTHING = ("reshape", "bitcast", "copy")
 LEAST = 1 << 15
 """Elements of an array that is read in two kernels whatever the share of a thread is: the runs are read in order."""
 
 
 @dataclass(frozen=True)
 class ReductionSplitter(RewritingPass):
-    """Split reduces of dimensions that lie apart, and let a reduce go on from another one of fewer dimensions. The
-    values stay the same up to rounding; the graph does not."""
+    """Split reduces of dimensions that lie apart, and those beside a reduce of fewer dimensions, and let a reduce go on
+    from another one. The values stay the same up to rounding; the graph does not."""
 
     name: ClassVar[str] = "reduction-splitter"
     preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
@@ -53,6 +61,8 @@ class ReductionSplitter(RewritingPass):
             begun = begun_by(reduce)
             if begun is not None:
                 yield partial(_go_on, reduce, begun)
+        for reduce, first in beside_shorter(computation):
+            yield partial(_put, reduce, first)
 
 
 def longest_run(reduce: Instruction) -> tuple[int, ...] | None:
@@ -74,6 +84,61 @@ def longest_run(reduce: Instruction) -> tuple[int, ...] | None:
         return None
     longest = max(runs, key=lambda run: math.prod(sizes[d] for d in run))
     return tuple(sorted(longest)) if math.prod(sizes[d] for d in longest) >= SHORTEST else None
+
+
+def beside_shorter(computation: Computation) -> list[tuple[Instruction, tuple[int, ...]]]:
+    """The reduces of a run of dimensions that read an array of which another one, at the same level, folds only the
+    later dimensions of this run; each with those. One kernel folds them for both."""
+    levels: dict[Instruction, int] = {}
+    arrays: dict[Instruction, set[Instruction]] = {}
+    for i in post_order(computation):
+        levels[i] = max((levels[o] for o in i.operands), default=0) + (i.opcode == "reduce")
+        if i.opcode == "reduce" and _is_of_columns(i):
+            arrays[i] = _arrays(i)
+    around: dict[tuple[Instruction, int], set[tuple[int, int]]] = defaultdict(set)
+    for reduce, read in arrays.items():
+        for array in read:
+            around[array, levels[reduce]].add(_around(reduce, 0))
+    found = []
+    for reduce, read in arrays.items():
+        folded = sorted(reduce.ints("dimensions"))
+        others = set[tuple[int, int]]().union(*(around[array, levels[reduce]] for array in read))
+        whole = _around(reduce, 0)
+        cuts = (n for n in range(1, len(folded)) if whole != _around(reduce, n) in others)
+        found += [(reduce, tuple(folded[n:])) for n in itertools.islice(cuts, 1)]
+    return found
+
+
+def _is_of_columns(reduce: Instruction) -> bool:
+    """Whether a reduce folds a run of dimensions of a large row-major array, but not the last."""
+    shape, folded = reduce.operands[0].shape, sorted(reduce.ints("dimensions"))
+    if not _may_be_parted(reduce) or not may_be_reordered(reduce) or shape.element_count < LEAST or not folded:
+        return False
+    if shape.minor_to_major != tuple(range(shape.rank))[::-1]:
+        return False
+    return folded == list(range(folded[0], folded[-1] + 1)) and folded[-1] < shape.rank - 1
+
+
+def _around(reduce: Instruction, cut: int) -> tuple[int, int]:
+    """The elements of the dimensions before the folded ones, `cut` of which are counted to these, and after them."""
+    sizes, folded = reduce.operands[0].shape.dimensions, sorted(reduce.ints("dimensions"))
+    return math.prod(sizes[: folded[cut]]), math.prod(sizes[folded[-1] + 1 :])
+
+
+def _arrays(reduce: Instruction) -> set[Instruction]:
+    """The arrays of its operand's size that a reduce reads, if all that is elementwise is computed for it."""
+    count = reduce.operands[0].shape.element_count
+    seen, stack, arrays = set[Instruction](), [reduce.operands[0]], set[Instruction]()
+    while stack and len(seen) < MOST_SEEN:
+        value = stack.pop()
+        if value in seen or not value.shape.is_array or value.shape.element_count != count:
+            continue
+        seen.add(value)
+        if is_elementwise(value) or value.opcode in _MOVES_NOTHING:
+            stack += value.operands
+        elif value.opcode != "broadcast":
+            arrays.add(value)
+    return arrays
 
 
 def begun_by(reduce: Instruction) -> Instruction | None:

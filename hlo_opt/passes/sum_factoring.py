@@ -5,6 +5,9 @@ this factor, both sums can be folded in one reading.
 
 A scalar factor of an array moves out of a product with it as well (`2 * x @ c.T` in a distance), where the library
 would need the multiplied array for this product alone, and what reads the product can multiply.
+
+A power of two that multiplies an array multiplies the smaller array that is its next factor (the gradient of a variance
+is `2 * (x - mean)` times something for each row).
 """
 
 from __future__ import annotations
@@ -15,11 +18,12 @@ from functools import partial
 from typing import ClassVar, Literal
 
 from hlo_opt.ir import Computation, Instruction, Shape, edit
-from hlo_opt.ir.element_type import F32, F64
+from hlo_opt.ir.element_type import BF16, F32, F64
 from hlo_opt.ops.reduction.reducers import monoid, starts_with_identity
 from hlo_opt.ops.sets import is_elementwise
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import BroadcastingWriter
+from hlo_opt.passes.simplify.reading import exponent
 
 
 @dataclass
@@ -84,7 +88,8 @@ def _is_kept(value: Instruction, reduce: Instruction) -> bool:
 @dataclass(frozen=True)
 class SumFactoring(RewritingPass):
     """Move factors that depend on other reductions out of sums, and scalar factors out of products. The values stay the
-    same up to rounding; infinite factors may give NaN elsewhere."""
+    same up to rounding; infinite factors may give NaN elsewhere. Powers of two move to smaller factors of their
+    products, which rounds nothing where the small product is neither infinite nor nearly zero."""
 
     name: ClassVar[str] = "sum-factoring"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
@@ -99,12 +104,19 @@ class SumFactoring(RewritingPass):
         def multiply_after(dot: Instruction, side: int) -> None:
             levels[_multiplied_after(dot, side)] = levels[dot]
 
+        def multiply_smaller(product: Instruction, value: Instruction, spread: Instruction) -> None:
+            levels[_multiplied_smaller(product, value, spread)] = levels[spread]
+
         for i in list(computation.instructions):
             above = max((levels[o] for o in i.operands), default=0)
             levels[i] = above + (i.opcode == "reduce")
             for side in (0, 1) if i.opcode == "dot" and _may_be_multiplied(i) else ():
                 if _is_for_products(i.operands[side]):
                     yield partial(multiply_after, i, side)
+                    break
+            if (spread := _smaller(i)) is not None:
+                for value in filter(_is_for_smaller, i.operands):
+                    yield partial(multiply_smaller, i, value, spread)
                     break
             if not above or not is_plain_sum(i):
                 continue
@@ -147,6 +159,48 @@ def _is_for_products(value: Instruction) -> bool:
         return False
     array = split[0]
     return not value.is_root and (array.parameter_number is not None or len(array.users) > 1)
+
+
+_WIDE_RANGE = (BF16, F32, F64)
+_MOST_DOUBLED = 16
+"""The most that a factor is doubled or halved."""
+
+
+def _is_for_smaller(value: Instruction) -> bool:
+    """Whether a value is an array times a power of two, and all that read it multiply it by smaller arrays."""
+    split = _scaled(value)
+    if split is None or value.is_root or value.shape.type not in _WIDE_RANGE:
+        return False
+    k = exponent(split[1])
+    return k is not None and abs(k) <= _MOST_DOUBLED and bool(value.users) and all(map(_smaller, value.users))
+
+
+def _smaller(product: Instruction) -> Instruction | None:
+    """The operand of a multiply that spreads an array that is not known over a larger one; None for others."""
+    if product.opcode != "multiply" or product.control_predecessors:
+        return None
+    return next(filter(_spreads_smaller, product.operands), None)
+
+
+def _spreads_smaller(value: Instruction) -> bool:
+    if value.opcode != "broadcast" or value.operands[0].literal is not None:
+        return False
+    return 2 * value.operands[0].shape.element_count <= value.shape.element_count
+
+
+def _multiplied_smaller(product: Instruction, value: Instruction, spread: Instruction) -> Instruction:
+    """Multiply by a power of two what an array times this power is multiplied by, instead. Returns the broadcast of
+    that."""
+    split = _scaled(value)
+    assert split is not None
+    array, scalar = split
+    writer = BroadcastingWriter(value.computation)
+    inner = spread.operands[0]
+    factor = writer.emit("broadcast", inner.shape, scalar, dimensions=()) if inner.shape.rank else scalar
+    small = writer.emit("multiply", inner.shape, inner, factor)
+    wide = edit.create(value.computation, "broadcast", "broadcast", spread.shape, [small], dict(spread.attributes))
+    edit.set_operands(product, (array, wide))
+    return wide
 
 
 def _scaled(value: Instruction) -> tuple[Instruction, Instruction] | None:

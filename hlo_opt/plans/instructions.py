@@ -1,6 +1,7 @@
 """The work of an operation: the instructions that a thread issues for an element, as in machine code for an H100, and
-those among them for the slow pipe (MUFU for functions, F2F and I2F for conversions). The counts are for the options
-that kernels are compiled with (`hlo_opt.codegen.options`): XLA:GPU's division and roots, and no contraction."""
+those among them for the slow pipe (MUFU for functions, F2F and I2F for conversions) and for the units of f64, which
+some devices have few of. The counts are for the options that kernels are compiled with (`hlo_opt.codegen.options`):
+XLA:GPU's division and roots, and no contraction."""
 
 from __future__ import annotations
 
@@ -20,17 +21,18 @@ from hlo_opt.ops.spec import OpKind, OpSpec, find
 
 @dataclass(slots=True, unsafe_hash=True)
 class Work:
-    """Instructions issued, and those of the slow pipe among them. It does not change: sums of many are made for a
-    price, and a frozen one takes three times as long to create."""
+    """Instructions issued, and those of the slow pipe and of the units of f64 among them. It does not change: sums of
+    many are made for a price, and a frozen one takes three times as long to create."""
 
     slots: float = 0.0
     slow: float = 0.0
+    doubles: float = 0.0
 
     def __add__(self, other: Work) -> Work:
-        return Work(self.slots + other.slots, self.slow + other.slow)
+        return Work(self.slots + other.slots, self.slow + other.slow, self.doubles + other.doubles)
 
     def __mul__(self, times: float) -> Work:
-        return Work(self.slots * times, self.slow * times)
+        return Work(self.slots * times, self.slow * times, self.doubles * times)
 
     @property
     def chain(self) -> float:
@@ -61,6 +63,11 @@ _ROUNDING_TO_BITS = Work(12, 1)
 """The work of rounding to f8 and narrower floats, by instructions on bits."""
 _WIDTH = {64: 2.0, 128: 8.0}
 """By width in bits, the number of 32-bit instructions that one instruction takes."""
+_DOUBLES = {"f64": 1, "c128": 4}
+"""Instructions of the units of f64 for one operation, by type."""
+_TO_OR_FROM_F64 = Work(1, 1, 1)
+"""The work of a conversion between f64 and another float (CUDA C++ Programming Guide, "Arithmetic Instructions": 16 for
+each cycle of a multiprocessor, or 2 on devices with few units of f64)."""
 _RANDOM = Work(80)
 """The work of a random number: ten rounds of Philox."""
 _DIVIDE, _RECIPROCAL = Work(8, 1), Work(5, 1)
@@ -181,6 +188,11 @@ def _of_text(text: str, operand_type: ElementType, result_type: ElementType, rou
         work += Work(1, 1)
     is_new = work != NOTHING or operand_type != result_type
     work *= _WIDTH.get(result_type.bits, 1.0)
+    doubles = [k.name for k in (operand_type, result_type) if k.name in _DOUBLES and operand_type.kind != "pred"]
+    if len(doubles) == 1 and operand_type.is_float and result_type.is_float:
+        work = _TO_OR_FROM_F64
+    elif doubles:
+        work += Work(0, 0, work.slots / _WIDTH.get(result_type.bits, 1.0) * _DOUBLES[doubles[0]])
     is_rounded = rounds and is_new and result_type.is_narrow_float
     return work + _ROUNDING.get(result_type.name, _ROUNDING_TO_BITS) if is_rounded else work
 

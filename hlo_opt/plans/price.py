@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.targets.rates import products_per_cycle
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.ops.lowering import Element
@@ -81,7 +82,7 @@ class Price:
 
     memory        transfers between memory and L2
     cache         transfers between L2 and multiprocessors, and lookups of cache lines
-    instructions  issued instructions; the arithmetic of a library call
+    instructions  issued instructions, or those of f64 where these take longer; the arithmetic of a library call
     slow          functions and conversions
     way           the latency of blocks, one after another
     launch        from the end of the kernel before to the start of this one; where memory is idle, with `ENDS`
@@ -233,7 +234,10 @@ def price_of_segments(
     parts = (
         (READING * sums.read + WRITING * sums.written + sums.turned) / (target.copied_per_second / 1e6),
         max(sums.cached / (target.l2_share * peak), sums.lines / cycles),
-        sums.work.slots / (SCHEDULERS * target.threads_per_warp * USABLE * cycles),
+        max(
+            sums.work.slots / (SCHEDULERS * target.threads_per_warp * USABLE * cycles),
+            sums.work.doubles / (products_per_cycle(target, "f64", tensor_cores=False) * cycles),
+        ),
         sums.work.slow / (SLOW_LANES * cycles),
         max(longest, math.ceil(waves) * sums.way),
     )
@@ -413,13 +417,14 @@ def _work(trace: Trace, lays: Sequence[Lay]) -> Work:
     walk, divided = trace.walk, dict[Expression, float]()
     rounds = walk.rounds * walk.filled
     fixed = (walk.body + work_of.ACCESS * walk.shared) * (walk.items * rounds) + work_of.ROUND * (rounds / walk.ahead)
-    slots, slow = fixed.slots, fixed.slow
+    slots, slow, doubles = fixed.slots, fixed.slow, fixed.doubles
     origins, times_of = walk.origins, trace.times
     for instruction, index, share in trace.values:
         origin = origins.get(instruction, instruction) if origins else instruction
         work, times = work_of.of_value(origin), times_of(index)
         slots += work.slots * (share * times)
         slow += work.slow * (share * times)
+        doubles += work.doubles * (share * times)
         if (divisor := trace.divisor(instruction, index)) is not None:
             work, times = work_of.inverted_again(instruction), -share * (times - times_of(divisor))
             slots += work.slots * times
@@ -429,6 +434,7 @@ def _work(trace: Trace, lays: Sequence[Lay]) -> Work:
         work += work_of.ROUND * (1 / AHEAD)
         slots += work.slots * times
         slow += work.slow * times
+        doubles += work.doubles * times
     for lay in lays:
         access, count = lay.access, lay.count
         times = times_of(access.index)
@@ -439,7 +445,7 @@ def _work(trace: Trace, lays: Sequence[Lay]) -> Work:
         inner = trace.inner(access.index)
         for node in work_of.divisions(trace.address(access)):
             divided[node] = min(divided.get(node, math.inf), count / inner)
-    return Work(slots, slow) + work_of.DIVISION * sum(divided.values())
+    return Work(slots, slow, doubles) + work_of.DIVISION * sum(divided.values())
 
 
 def _ahead(trace: Trace) -> float:

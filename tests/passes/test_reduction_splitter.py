@@ -136,3 +136,66 @@ def test_a_group_norm_is_kernels_of_columns() -> None:
     whole, _ = hlo_opt.fuse(module, simplify="never")
     parts, _ = hlo_opt.fuse(module)
     assert hlo_opt.stats(parts).summary.est_us < hlo_opt.stats(whole).summary.est_us / 4
+
+
+def beside(
+    image: str = "reduce(deviations, z), dimensions={1,2}",
+    images: str = "reduce(scaled, z), dimensions={0,1,2}",
+    of: str = "x",
+    more: str = "",
+    result: str = "24",
+    size: int = 16,
+) -> str:
+    """Sums of an image for each channel, and of all images, that read one array."""
+    shape, wide = f"f32[8,{size},{size},24]", f"f32[8,{size},{size},4,6]"
+    return f"""HloModule m
+
+sum {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+
+ENTRY e {{
+  x = {shape} parameter(0)
+  y = {shape} parameter(1)
+  z = f32[] constant(0)
+  groups = {wide} reshape({of})
+  deviations = {wide} multiply(groups, groups)
+  first = f32[8,4,6] {image}, to_apply=sum
+  flat = f32[8,24] reshape(first)
+  spread = {shape} broadcast(flat), dimensions={{0,3}}
+  scaled = {shape} multiply(x, {more or "y"})
+  second = f32[{result}] {images}, to_apply=sum
+  ROOT r = (f32[8,4,6], f32[{result}]) tuple(first, second)
+}}
+"""
+
+
+def test_sums_of_one_array_are_folded_side_by_side() -> None:
+    module = hlo_opt.parse(beside())
+    made = split(beside())
+    assert sorted(reduces(made)) == [(0,), (1, 2), (1, 2)]
+    fused, _ = hlo_opt.fuse(module)
+    assert sum(i.opcode in ("fusion", "reduce") for i in fused.entry.instructions) == 2
+    rng = np.random.default_rng(1)
+    given = [rng.integers(0, 7, p.shape.dimensions).astype(np.float32) for p in module.entry.parameters]
+    want = hlo_opt.evaluate(module, given)
+    for results in (hlo_opt.evaluate(made, given), hlo_opt.compile(fused, backend="host")(*given)):
+        for expected, got in zip(want, results, strict=True):
+            np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        beside(of="y", more="x"),
+        beside(more="spread"),
+        beside(images="reduce(scaled, z), dimensions={1,2}", result="8,24"),
+        beside(images="reduce(scaled, z), dimensions={1,2,3}", result="8"),
+        beside(size=4),
+    ],
+    ids=["of other arrays", "one after the other", "of as much", "of rows", "of few elements"],
+)
+def test_other_sums_are_folded_at_once(text: str) -> None:
+    assert len(reduces(split(text))) == 2

@@ -165,3 +165,57 @@ def test_a_scalar_moves_out_of_a_product(kind: str, scaled: str) -> None:
 )
 def test_other_scalars_stay(text: str) -> None:
     assert multiplies_before(factored(text))
+
+
+def deviations(kind: str = "f32", factor: str = "2", spread: str = "many", more: str = "") -> str:
+    """Twice an array times something for each row, as in the gradient of a variance."""
+    return f"""HloModule m
+
+ENTRY e {{
+  x = {kind}[8,64] parameter(0)
+  w = {kind}[8] parameter(1)
+  s = {kind}[] parameter(2)
+  wide = {kind}[8,64] parameter(3)
+  two = {kind}[] constant({factor})
+  twos = {kind}[8,64] broadcast(two), dimensions={{}}
+  twice = {kind}[8,64] multiply(x, twos)
+  many = {kind}[8,64] broadcast(w), dimensions={{0}}
+  one = {kind}[8,64] broadcast(s), dimensions={{}}
+  p = {kind}[8,64] multiply({spread}, twice)
+  q = {kind}[8,64] multiply(twice, many)
+{more}
+  ROOT r = ({kind}[8,64], {kind}[8,64]) tuple(p, {"r0" if more else "q"})
+}}
+"""
+
+
+def large_multiplies(module: hlo_opt.Module) -> int:
+    return sum(i.opcode == "multiply" and i.shape.element_count > 64 for i in module.entry.instructions)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64", "bf16"])
+@pytest.mark.parametrize("spread", ["many", "one"])
+@pytest.mark.parametrize("factor", ["2", "0.25"])
+def test_a_power_of_two_multiplies_the_smaller_factor(kind: str, spread: str, factor: str) -> None:
+    text = deviations(kind, factor, spread)
+    made = factored(text)
+    assert large_multiplies(hlo_opt.parse(text)) == 3 and large_multiplies(made) == 2 - (spread == "many")
+    random = np.random.default_rng(2)
+    given = [random.standard_normal(p.shape.dimensions).astype(p.shape.type.dtype) for p in made.entry.parameters]
+    for want, got in zip(hlo_opt.evaluate(hlo_opt.parse(text), given), hlo_opt.evaluate(made, given), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        deviations("f16"),
+        deviations(factor="3"),
+        deviations(factor="1267650600228229401496703205376"),
+        deviations(spread="wide"),
+        deviations(more="  r0 = f32[8,64] sine(twice)"),
+    ],
+    ids=["a short range", "no power", "nearly infinite", "by a large one, too", "read by others"],
+)
+def test_other_factors_stay(text: str) -> None:
+    assert "multiply(%x, %twos)" in str(factored(text))

@@ -30,13 +30,16 @@ def test_functions_use_the_slow_pipe(text: str) -> None:
 
 
 def test_wide_types_take_more() -> None:
-    assert work("f64[8] add(x, x)", "f64[8]") == Work(2)
+    assert work("f64[8] add(x, x)", "f64[8]") == Work(2, 0, 1)
+    assert work("pred[8] compare(x, x), direction=LT", "f64[8]").doubles == 1
+    assert work("c128[8] add(x, x)", "c128[8]").doubles == 4
     assert work("s32[8] divide(x, x)", "s32[8]").slots > work("s32[8] multiply(x, x)", "s32[8]").slots
 
 
-def test_conversions_between_integers_and_floats_use_the_slow_pipe() -> None:
+def test_conversions_between_integers_and_floats_and_those_of_f64_use_the_slow_pipe() -> None:
     assert work("f32[8] convert(x)", "s32[8]").slow == 1
     assert work("s32[8] convert(x)", "s8[8]").slow == 0
+    assert work("f64[8] convert(x)").slow == work("f32[8] convert(x)", "f64[8]").slow == 1
     assert (work("bf16[8] convert(x)").slow, work("f16[8] convert(x)").slow) == (0, 1)
 
 

@@ -25,6 +25,11 @@ DIVIDED_BY_COLUMN_SUMS = (
     " b = f32[{rows},{columns}] broadcast(s), dimensions={1}\n ROOT r = f32[{rows},{columns}] divide(x, b)"
 )
 
+CHAIN = " x = {t}[{rows},{columns}] parameter(0)\n" + "\n".join(
+    f" {'ROOT ' if n == 11 else ''}y{n} = {{t}}[{{rows}},{{columns}}] add({'x' if n == 0 else f'y{n - 1}'}, x)"
+    for n in range(12)
+)
+
 
 def share_of_copy(made: Plan, device: DeviceTarget = H100) -> float:
     found = price(made, device)
@@ -157,13 +162,17 @@ def test_neighbours_that_come_together_are_cheaper() -> None:
 
 
 def test_narrow_floats_go_through_the_slow_pipe() -> None:
-    chain = " x = {t}[{rows},{columns}] parameter(0)\n" + "\n".join(
-        f" {'ROOT ' if n == 11 else ''}y{n} = {{t}}[{{rows}},{{columns}}] add({'x' if n == 0 else f'y{n - 1}'}, x)"
-        for n in range(12)
-    )
-    wide, narrow = (price(planned(chain, 8192, 4096, t), H100) for t in ("f32", "f16"))
+    wide, narrow = (price(planned(CHAIN, 8192, 4096, t), H100) for t in ("f32", "f16"))
     assert wide.slow == 0 and narrow.slow > narrow.memory
     assert 0.9 * 12 * 8192 * 4096 / (16 * 132 * 1.98e3) < narrow.slow < 1.3 * 12 * 8192 * 4096 / (16 * 132 * 1.98e3)
+
+
+@pytest.mark.parametrize(("device", "is_slow"), [("h100_sxm", False), ("a6000", True), ("b300", True)])
+def test_f64_is_dear_where_its_units_are_few(device: str, is_slow: bool) -> None:
+    on = target(device)
+    wide = price(planned(CHAIN, 8192, 4096, "f64", target=on), on)
+    narrow = price(planned(CHAIN, 8192, 4096, "f32", target=on), on)
+    assert (wide.us > 3 * narrow.us) == is_slow == (wide.instructions > wide.memory)
 
 
 def test_registers_that_a_compiler_counts_replace_the_guess() -> None:

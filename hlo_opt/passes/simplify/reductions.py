@@ -12,7 +12,7 @@ from hlo_opt.ir import Attribute, Instruction, Window, array, edit
 from hlo_opt.ops.movement.table import padding_dimensions
 from hlo_opt.ops.reduction.reducers import is_wide, monoid, starts_with_identity
 from hlo_opt.ops.sets import IDEMPOTENT
-from hlo_opt.passes.simplify.reading import is_a, loses_sign, uniform
+from hlo_opt.passes.simplify.reading import is_a, is_number, loses_sign, uniform
 from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.shapes import groups, is_rising
 from hlo_opt.passes.simplify.site import Site
@@ -147,6 +147,28 @@ def reduce_of_broadcast(i: Instruction, site: Site) -> Instruction | None:
     if places == list(range(i.shape.rank)):
         return small
     return site.broadcast(small, i.shape.dimensions, places)
+
+
+@rule(
+    "sum-of-negated",
+    "reduce",
+    "sum of -x from 0 = 0 - (sum of x from 0), where only such sums read -x",
+    "each partial sum is the negated one; no sum from 0 is -0, and neither is 0 - x",
+)
+def sum_of_negated(i: Instruction, site: Site) -> Instruction | None:
+    inner = i.operands[0]
+    if not _is_sum_from_zero(i) or not is_a(inner, "negate") or inner.is_root:
+        return None
+    if i.shape.element_count >= inner.shape.element_count or not all(map(_is_sum_from_zero, inner.users)):
+        return None
+    total = site.again(i, [inner.operands[0], i.operands[1]])
+    return site.elementwise("subtract", site.full(i.shape, 0), total)
+
+
+def _is_sum_from_zero(i: Instruction) -> bool:
+    """Whether an instruction is a sum of numbers that starts at 0, not at -0."""
+    is_sum = i.opcode == "reduce" and _monoid(i) == "add" and not i.shape.type.is_complex
+    return is_sum and is_number(i.operands[1], 0)
 
 
 @rule(
