@@ -180,6 +180,8 @@ class Phases:
     aliases  (output, parameter): arrays of which the rounds may leave elements unchanged
     origins  the operation of the module for each instruction of the round
     in_lanes whether the threads are lanes of a processor's vectors
+    updates  windows that are written into carried values at the end of a round, one after another: all that is read for
+             them is in cells, or does not change in the round
     """
 
     hero: Instruction
@@ -197,6 +199,7 @@ class Phases:
     aliases: tuple[tuple[int, int], ...]
     origins: Mapping[Instruction, Instruction]
     in_lanes: bool = False
+    updates: tuple[Results, ...] = ()
 
     @classmethod
     def of(cls, cut: Phases) -> Self:
@@ -207,6 +210,18 @@ class Phases:
     def state(self) -> list[CarriedValue]:
         """The carried values in memory: all but counters."""
         return [v for v in self.values if v.counts is None]
+
+    @property
+    def copied(self) -> list[CarriedValue]:
+        """The carried values in memory that a round replaces as a whole."""
+        updated = {update.number for update in self.updates}
+        return [v for v in self.state if v.number not in updated]
+
+    @property
+    def read_late(self) -> set[Instruction | None]:
+        """The parameters for cells, and for the state, that are read after the phases of a round."""
+        ends = {self.test, *(v.result for v in self.copied)}
+        return ends.union(*map(self.read_by, (*self.results, *self.updates)))
 
     @property
     def cells(self) -> list[StoredValue]:
@@ -247,7 +262,7 @@ class Phases:
     def _without_passing(self) -> Self:
         """The same without memory for cells that only those computed together with them read."""
         groups = {cell.stands: group for phase in self.phases for group in self.beside(phase) for cell in group}
-        lasting = {self.test, *(v.result for v in self.state)}.union(*map(self.read_by, self.results))
+        lasting = self.read_late
         readers: dict[Instruction, list[StoredValue]] = {}
         for cell in self.cells:
             for read in below(cell.value, self.round):
