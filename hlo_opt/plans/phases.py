@@ -143,7 +143,7 @@ class StoredValue:
     def with_team(self, threads: int, block: int, *, in_lanes: bool = False) -> StoredValue:
         """The cell with a team for each element, if there are enough threads. A team is in one block. `in_lanes`: the
         threads are lanes of a processor's vectors, which hold neighbouring elements; only where the terms of an element
-        are neighbours do they fold it together."""
+        are neighbours in all operands do they fold it together."""
         size = self.value.shape.element_count
         most = min(threads // max(1, size), self.terms // FEWEST_TERMS, block)
         is_ordered = bool(list(self.value.called())) and not may_be_reordered(self.value)
@@ -151,9 +151,9 @@ class StoredValue:
             return self
         ways, apart = 1 << most.bit_length() - 1, 1
         _, strides = _strides(self.value)
+        if in_lanes and size > 1 and any(min(_strides_of(self.value, n, read)) != 1 for n, read in _reads(self.value)):
+            return self
         if min(strides) != 1 and size > 1:  # a sector has operands of several elements
-            if in_lanes:
-                return self
             apart = min(
                 WARP // 2, SECTOR // max(1, self.value.operands[0].shape.type.bytes), 1 << size.bit_length() - 1
             )
@@ -336,10 +336,15 @@ def _reads(value: Instruction) -> list[tuple[int, IndexMap]]:
 def _strides(value: Instruction) -> tuple[Instruction, list[int]]:
     """The largest operand of a fold, and its stride in memory along each folded dimension."""
     number, read = max(_reads(value), key=lambda pair: value.operands[pair[0]].shape.element_count)
+    return value.operands[number], _strides_of(value, number, read)
+
+
+def _strides_of(value: Instruction, number: int, read: IndexMap) -> list[int]:
+    """The strides of a folded operand along each folded dimension."""
     operand, origin = value.operands[number], [constant(0)] * value.shape.rank
     steps = [[int(d == other) for other in range(len(read.symbols))] for d in range(-1, len(read.symbols))]
     first, *places = [_place(operand.shape, read.apply(origin, [constant(n) for n in step])) for step in steps]
-    return operand, [there - first for there in places]
+    return [there - first for there in places]
 
 
 def _place(shape: Shape, index: Index) -> int:
