@@ -30,6 +30,8 @@ MOST_PIECES = 4
 """Limit of the loops into which the terms of a product are cut."""
 FEWEST_TERMS = 4
 """The least number of terms per thread where several threads fold an element."""
+LANES = 8
+"""The least number of lanes that fold an element together, where it has `FEWEST_TERMS` for each."""
 TERMS_AHEAD = 8
 """The factor by which a loop over terms is unrolled: the loads of these terms are in flight together."""
 SECTOR = 32
@@ -146,6 +148,8 @@ class StoredValue:
         are neighbours in all operands do they fold it together."""
         size = self.value.shape.element_count
         most = min(threads // max(1, size), self.terms // FEWEST_TERMS, block)
+        if in_lanes and self.terms >= FEWEST_TERMS * LANES:
+            most = max(most, LANES)  # one after another, teams are as quick as threads, and a vector reads a row
         is_ordered = bool(list(self.value.called())) and not may_be_reordered(self.value)
         if most < 2 or not shares_terms(self.value) or self.value.shape.type.is_complex or is_ordered:
             return self

@@ -1,9 +1,9 @@
 """Values that every round of a loop computes again from what no round changes, computed once before the loop.
 
 A round that converts its weights for a convolution moves them once more in each round. Taken out is what launches work
-and is no larger than what it is made of; a larger value, such as a broadcast, is cheaper made where it is read. Of loops
-that call no library only functions and sums leave: such a loop may become one kernel, which computes these once for each
-lane or each block, and what takes a few instructions where it is read.
+and is no larger than what it is made of; a larger value, such as a broadcast, is cheaper made where it is read. Of
+loops that call no library only functions and sums leave: such a loop may become one kernel, which computes these once
+for each lane or block, and what takes a few instructions where it is read.
 
 Source: xla/service/while_loop_invariant_code_motion.cc.
 """
