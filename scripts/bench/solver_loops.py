@@ -22,15 +22,16 @@ def logistic_adam(x: Array, y: Array) -> Any:
         z = x @ w + b
         return jnp.mean(jnp.logaddexp(0.0, z) - label * z)
 
-    def moved(value: Array, slope: Array, mean: Array, square: Array, n: Array) -> Any:
+    def moved(state: Any, slope: Array, n: Array) -> Any:
+        value, mean, square = state
         mean, square = 0.9 * mean + 0.1 * slope, 0.999 * square + 0.001 * slope * slope
         step = (mean / (1 - 0.9**n)) / (jnp.sqrt(square / (1 - 0.999**n)) + 1e-8)
         return value - 0.01 * step, mean, square
 
     def step(state: Any, n: Array) -> Any:
-        (w, *of_w), (b, *of_b) = state
-        for_w, for_b = jax.grad(loss, (0, 1))(w, b)
-        return (moved(w, for_w, *of_w, n), moved(b, for_b, *of_b, n)), None
+        for_w, for_b = state
+        slopes = jax.grad(loss, (0, 1))(for_w[0], for_b[0])
+        return (moved(for_w, slopes[0], n), moved(for_b, slopes[1], n)), None
 
     zero = jnp.zeros(32)
     start = ((zero, zero, zero), (jnp.float32(0), jnp.float32(0), jnp.float32(0)))
