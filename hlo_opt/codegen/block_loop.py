@@ -66,6 +66,12 @@ def _round(
         crew.write(builder, part, result, pointers[result.number], round_)
     if part.lasting:
         builder.add(Barrier())
-    for value in part.state:
+    state, before = {value.number: builder.pointer(value.parameter) for value in part.state}, None
+    for update in part.updates:
+        if update.number == before:  # the windows may have elements in common
+            builder.add(Barrier())
+        crew.write(builder, part, update, state[update.number], round_)
+        before = update.number
+    for value in part.copied:
         crew.each(builder, value.parameter.shape, builder.pointer(value.parameter), value.result)
     builder.add(Barrier())

@@ -25,6 +25,8 @@ from hlo_opt.ops.code import Cell, Name
 
 LEAST, MOST = 8, 1 << 12
 """Elements of a row that is worth a loop, and of one whose lanes may have arrays."""
+LEAST_OF_FOLDS = 4
+"""Elements of a row that is worth a loop where each is a fold: rows side by side would gather the terms."""
 PARTS = 9
 """Most parts of an array: each has the statements once more."""
 LONGEST = 1 << 20
@@ -104,7 +106,8 @@ class _Array:
         """None for one that has no rows."""
         place = Variable(0, item.end - 1, item.name.text)
         divisors = {d.divisor for e in _indices(body) for d in digits_in(e) if d.left == place}
-        row = min((d for d in divisors if d >= LEAST), default=item.end)
+        least = LEAST_OF_FOLDS if any(isinstance(s, For) for s in walk(body)) else LEAST
+        row = min((d for d in divisors if d >= least), default=item.end)
         while row > MOST and row % 2 == 0 and not divisors:
             row //= 2
         if item.end % row or row > MOST:

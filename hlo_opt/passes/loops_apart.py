@@ -18,12 +18,16 @@ from hlo_opt.passes.table import preset
 from hlo_opt.passes.while_fusion import WhileFusion
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.grid_loop import InGrid
-from hlo_opt.plans.phases import Phases, StoredValue
+from hlo_opt.plans.phases import LANES, Phases, StoredValue
 from hlo_opt.plans.plan import Part
 
 LARGE_PRODUCTS = 8192
-"""Multiplications per round above which a round takes longer than its launches. Measured: a product of a matrix of 128
-x 128 and a vector takes 1 us as a routine, 6 us by the threads of a block."""
+"""Multiplications per round in products of two matrices above which routines do them faster than the threads of a
+block, launches included. Measured: one of 16 x 32 and 32 x 32 takes 0.6 us as a routine with its launch, and 1.2 us by
+threads; one of 8 x 32 and 32 x 32 takes 0.9 us and 0.4 us."""
+NARROW, LONGER = 4, 4
+"""Elements of the rows of a product below which threads side by side read pieces of several rows, and how much longer
+it then takes."""
 
 
 def apart(module: Module, target: DeviceTarget) -> Module:
@@ -56,13 +60,20 @@ def _gains(part: Part) -> bool:
     with barriers."""
     if not isinstance(part, Phases):
         return False
-    products = sum(cell.value.shape.element_count * cell.terms for cell in part.cells if _multiplies(cell))
-    return isinstance(part, InGrid) or products >= LARGE_PRODUCTS
+    return isinstance(part, InGrid) or sum(map(_multiplications, part.cells)) > LARGE_PRODUCTS
 
 
-def _multiplies(cell: StoredValue) -> bool:
-    """Whether a value is a product, or the fold of one that dot-strength-reduction has written out."""
-    return cell.is_product or (cell.terms > 1 and cell.value.operands[0].opcode in LINEAR)
+def _multiplications(cell: StoredValue) -> int:
+    """Those of a product that reads an element of a matrix once for several sums, as routines do, and of a sum of few
+    products, of which no vector of lanes reads a row; 0 for any other value. In a product of a matrix and a vector
+    there is one sum."""
+    shape, operands = cell.value.shape, [o.shape.element_count for o in cell.value.operands]
+    multiplications = shape.element_count * cell.terms
+    if cell.is_product and multiplications > max(operands):
+        is_narrow = shape.dimensions[shape.minor_to_major[0]] < NARROW
+        return multiplications * (LONGER if is_narrow else 1)
+    is_sum = cell.terms > 1 and cell.value.operands[0].opcode in LINEAR
+    return multiplications if is_sum and cell.terms < LANES else 0
 
 
 def _take_apart(kernel: Instruction, module: Module, target: DeviceTarget) -> Instruction:

@@ -42,8 +42,7 @@ class InBlock(Phases):
         for number, phase in enumerate(self.phases):
             for cell in phase:
                 last.update(dict.fromkeys(below(cell.value, self.round), number))
-        lasting = {self.test, *(v.result for v in self.state)}
-        lasting |= {read for result in self.results for read in self.read_by(result)}
+        lasting = self.read_late
         arrays = [[cell] for cell in self.kept]
         free: list[list[StoredValue]] = []
         for number, phase in enumerate(self.phases):
@@ -171,9 +170,10 @@ def _is_read(part: InBlock, value: Instruction) -> bool:
 
 
 def _copies(part: InBlock, block: int) -> Iterator[Walk]:
-    """The walks that copy the new state over the old one."""
-    for number, value in enumerate(part.state):
-        size = value.parameter.shape.element_count
+    """The walks that copy the new state over the old one, or what is new of it."""
+    shapes = [*(update.window for update in part.updates), *(value.parameter.shape for value in part.copied)]
+    for number, shape in enumerate(shapes):
+        size = shape.element_count
         yield Walk(
             min(block, size),
             (),

@@ -48,6 +48,7 @@ SLOW_STEPS = 4
 NOTHING = Work()
 LITTLE = 4
 """The most instructions for an element of an operation that the rounds of a loop may compute again and again."""
+_NEAR = (OpKind.ELEMENTWISE, OpKind.MOVEMENT, OpKind.INDEXING)
 THREAD = Work(14)
 """The fixed work of a thread: its number, its bounds, its end."""
 ACCESS = Work(2.5)
@@ -225,15 +226,17 @@ def of_fold(fold: Instruction) -> Work:
 
 
 def takes_long(value: Instruction) -> bool:
-    """Whether the rounds of a loop should not compute a value of its region again: something that it depends on takes
-    more than a few instructions for an element, or many elements of an operand."""
-    near = (OpKind.ELEMENTWISE, OpKind.MOVEMENT, OpKind.INDEXING)
-    for i in needed_first([value], lambda i: i.operands):
-        spec = find(i.opcode)
-        is_near = i.parameter_number is not None or i.literal is not None or (spec is not None and spec.kind in near)
-        if not is_near or of_value(i).slots > LITTLE:
-            return True
-    return False
+    """Whether the rounds of a loop should not compute a value of its region again: something that it depends on is
+    long (`is_long`)."""
+    return any(map(is_long, needed_first([value], lambda i: i.operands)))
+
+
+def is_long(i: Instruction) -> bool:
+    """Whether an operation takes more than a few instructions for an element, or many elements of an operand."""
+    if i.parameter_number is not None or i.literal is not None:
+        return False
+    spec = find(i.opcode)
+    return spec is None or spec.kind not in _NEAR or of_value(i).slots > LITTLE
 
 
 def of_body(body: Computation, *, rounds: bool = True) -> Work:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hlo_opt.ir import Instruction, Module, edit
-from hlo_opt.ops.sets import looped, tuple_elements, tuple_index
+from hlo_opt.ops.sets import looped, tuple_elements, tuple_index, written_window
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.plans.instructions import NOTHING, Work, of_fold, of_value, takes_long
 from hlo_opt.plans.lane_loop import CarriedValue, Results
@@ -47,9 +47,10 @@ def of_loop(module: Module, loop: Instruction) -> Search | None:
     return None if opened is None else Search(opened, opened.read_of(loop))
 
 
-def cut(search: Search, longest: float = math.inf) -> Phases | None:
+def cut(search: Search, longest: float = math.inf, *, in_place: bool = False) -> Phases | None:
     """The phases of a loop; None where it cannot be cut. Changes the round of `search.opened`, so that it can be called
-    only once for a search. `longest`: the most dependent instructions that are computed again for another cell."""
+    only once for a search. `longest`: the most dependent instructions that are computed again for another cell.
+    `in_place`: of carried values of which a round writes windows, only these are written."""
     opened, trips = search.opened, search.trips
     if any(n not in opened.parameters for n in search.numbers) or any(
         i.shape.is_tuple and tuple_elements(i) is None for i in opened.round.instructions
@@ -71,11 +72,14 @@ def cut(search: Search, longest: float = math.inf) -> Phases | None:
     ]
     state = [v for v in values if v.counts is None]
     asked = [opened.test] if trips is None else []
-    cells = _cells(opened, [*(v.result for v in state), *asked], results, longest)
+    updates = {v.number: _windows(opened, v) for v in state} if in_place else {}
+    written_in = tuple(Results(n, update, (), None) for n, windows in updates.items() for update in windows)
+    ends = [v.result for v in state if not updates.get(v.number)] + _read_late(opened, state, written_in)
+    cells = _cells(opened, [*ends, *asked], [*results, *written_in], longest)
     if not state or cells is None:
         return None
     phases, stands = _phased(opened, cells)
-    carried = tuple(v if v.counts is not None else replace(v, result=stands[v.result]) for v in values)
+    carried = tuple(replace(v, result=stands.get(v.result, v.result)) if v.counts is None else v for v in values)
     operands = {o for i in opened.round.instructions for o in i.operands}
     used = {*operands, *(c.value for phase in phases for c in phase)}
     kept = tuple(
@@ -83,10 +87,11 @@ def cut(search: Search, longest: float = math.inf) -> Phases | None:
     )
     read = {o for o in operands if o.parent is not opened.round and o.shape.rank and o.literal is None}
     shapes = [v.parameter.shape for v in state] + [c.value.shape for cells in (kept, *phases) for c in cells]
-    moved = [*shapes, *(r.window for r in results), *(o.shape for o in read)]
+    moved = [*shapes, *(r.window for r in (*results, *written_in)), *(o.shape for o in read)]
     if any(s.type.per_byte > 1 for s in shapes) or not all(s.element_count for s in moved):
         return None
-    ends = [c.value for phase in phases for c in phase] + [o for r in results for o in r.update.operands[1:]]
+    ends = [c.value for phase in phases for c in phase]
+    ends += [o for r in (*results, *written_in) for o in r.update.operands[1:]]
     number = values_computed(Region(opened.loop, opened.round, tuple(opened.round.parameters), tuple(ends)), LARGEST)
     if number > LARGEST:
         return None
@@ -105,7 +110,30 @@ def cut(search: Search, longest: float = math.inf) -> Phases | None:
         test=stands[opened.test] if trips is None else None,
         aliases=aliases,
         origins=opened.origins,
+        updates=written_in,
     )
+
+
+def _windows(opened: Opened, value: CarriedValue) -> list[Instruction]:
+    """The operations by which a round writes windows into a carried value, in order, if it does nothing else with it,
+    and nothing reads the value between them or after."""
+    results = [*opened.results.values(), opened.test]
+    windows: list[Instruction] = []
+    there = value.result
+    while written_window(there) is not None and there.parent is opened.round and there.shape == value.parameter.shape:
+        readers = [o for i in opened.round.instructions for o in i.operands if o is there]
+        if len(readers) != len(windows[:1]) or results.count(there) != (not windows):
+            return []
+        windows.insert(0, there)
+        there = there.operands[0]
+    return windows if there is value.parameter and there not in results else []
+
+
+def _read_late(opened: Opened, state: Sequence[CarriedValue], updates: Sequence[Results]) -> list[Instruction]:
+    """What updates read that depends on the state: it must be there before the first of them writes."""
+    changing = {v.parameter for v in state}
+    operands = dict.fromkeys(o for update in updates for o in update.update.operands[1:] if o.parent is opened.round)
+    return [o for o in operands if not changing.isdisjoint(below(o, opened.round))]
 
 
 def _terms(i: Instruction) -> int:

@@ -30,6 +30,8 @@ MOST_PIECES = 4
 """Limit of the loops into which the terms of a product are cut."""
 FEWEST_TERMS = 4
 """The least number of terms per thread where several threads fold an element."""
+LANES = 8
+"""The least number of lanes that fold an element together, where it has `FEWEST_TERMS` for each."""
 TERMS_AHEAD = 8
 """The factor by which a loop over terms is unrolled: the loads of these terms are in flight together."""
 SECTOR = 32
@@ -143,17 +145,19 @@ class StoredValue:
     def with_team(self, threads: int, block: int, *, in_lanes: bool = False) -> StoredValue:
         """The cell with a team for each element, if there are enough threads. A team is in one block. `in_lanes`: the
         threads are lanes of a processor's vectors, which hold neighbouring elements; only where the terms of an element
-        are neighbours do they fold it together."""
+        are neighbours in all operands do they fold it together."""
         size = self.value.shape.element_count
         most = min(threads // max(1, size), self.terms // FEWEST_TERMS, block)
+        if in_lanes and self.terms >= FEWEST_TERMS * LANES:
+            most = max(most, LANES)  # one after another, teams are as quick as threads, and a vector reads a row
         is_ordered = bool(list(self.value.called())) and not may_be_reordered(self.value)
         if most < 2 or not shares_terms(self.value) or self.value.shape.type.is_complex or is_ordered:
             return self
         ways, apart = 1 << most.bit_length() - 1, 1
         _, strides = _strides(self.value)
+        if in_lanes and size > 1 and any(min(_strides_of(self.value, n, read)) != 1 for n, read in _reads(self.value)):
+            return self
         if min(strides) != 1 and size > 1:  # a sector has operands of several elements
-            if in_lanes:
-                return self
             apart = min(
                 WARP // 2, SECTOR // max(1, self.value.operands[0].shape.type.bytes), 1 << size.bit_length() - 1
             )
@@ -180,6 +184,8 @@ class Phases:
     aliases  (output, parameter): arrays of which the rounds may leave elements unchanged
     origins  the operation of the module for each instruction of the round
     in_lanes whether the threads are lanes of a processor's vectors
+    updates  windows that are written into carried values at the end of a round, one after another: all that is read for
+             them is in cells, or does not change in the round
     """
 
     hero: Instruction
@@ -197,6 +203,7 @@ class Phases:
     aliases: tuple[tuple[int, int], ...]
     origins: Mapping[Instruction, Instruction]
     in_lanes: bool = False
+    updates: tuple[Results, ...] = ()
 
     @classmethod
     def of(cls, cut: Phases) -> Self:
@@ -207,6 +214,18 @@ class Phases:
     def state(self) -> list[CarriedValue]:
         """The carried values in memory: all but counters."""
         return [v for v in self.values if v.counts is None]
+
+    @property
+    def copied(self) -> list[CarriedValue]:
+        """The carried values in memory that a round replaces as a whole."""
+        updated = {update.number for update in self.updates}
+        return [v for v in self.state if v.number not in updated]
+
+    @property
+    def read_late(self) -> set[Instruction | None]:
+        """The parameters for cells, and for the state, that are read after the phases of a round."""
+        ends = {self.test, *(v.result for v in self.copied)}
+        return ends.union(*map(self.read_by, (*self.results, *self.updates)))
 
     @property
     def cells(self) -> list[StoredValue]:
@@ -247,7 +266,7 @@ class Phases:
     def _without_passing(self) -> Self:
         """The same without memory for cells that only those computed together with them read."""
         groups = {cell.stands: group for phase in self.phases for group in self.beside(phase) for cell in group}
-        lasting = {self.test, *(v.result for v in self.state)}.union(*map(self.read_by, self.results))
+        lasting = self.read_late
         readers: dict[Instruction, list[StoredValue]] = {}
         for cell in self.cells:
             for read in below(cell.value, self.round):
@@ -321,10 +340,15 @@ def _reads(value: Instruction) -> list[tuple[int, IndexMap]]:
 def _strides(value: Instruction) -> tuple[Instruction, list[int]]:
     """The largest operand of a fold, and its stride in memory along each folded dimension."""
     number, read = max(_reads(value), key=lambda pair: value.operands[pair[0]].shape.element_count)
+    return value.operands[number], _strides_of(value, number, read)
+
+
+def _strides_of(value: Instruction, number: int, read: IndexMap) -> list[int]:
+    """The strides of a folded operand along each folded dimension."""
     operand, origin = value.operands[number], [constant(0)] * value.shape.rank
     steps = [[int(d == other) for other in range(len(read.symbols))] for d in range(-1, len(read.symbols))]
     first, *places = [_place(operand.shape, read.apply(origin, [constant(n) for n in step])) for step in steps]
-    return operand, [there - first for there in places]
+    return [there - first for there in places]
 
 
 def _place(shape: Shape, index: Index) -> int:

@@ -91,6 +91,20 @@ CASES = {
                     "b = f32[70] broadcast(v), dimensions={}", "q = f32[70] add(x1, b)",
                         "y = f32[70] reverse(q), dimensions={0}"], ["y", "k"]).replace(
                             "body {", step("LT") + "body {", 1),
+    "an element where the state says": loop(["f32[64]", "s32[]"],
+        ["q = f32[1] dynamic-slice(x1, x2), dynamic_slice_sizes={1}", "h = f32[64] reverse(x1), dimensions={0}",
+            "o = f32[1] dynamic-slice(h, x2), dynamic_slice_sizes={1}", "v = f32[1] subtract(q, o)",
+                "k = s32[] constant(3)", "p = s32[] add(x2, k)", "y = f32[64] dynamic-update-slice(x1, v, x2)"],
+                    ["y", "p"]),
+    "windows with elements in common": loop(["f32[64]", "s32[]"],
+        ["k = s32[] constant(3)", "p = s32[] add(x2, k)",
+            "q = f32[8] dynamic-slice(x1, x2), dynamic_slice_sizes={8}", "v = f32[8] reverse(q), dimensions={0}",
+                "a = f32[64] dynamic-update-slice(x1, v, p)", "y = f32[64] dynamic-update-slice(a, q, x0)"],
+                    ["y", "p"]),
+    "a window of what is read once more": loop(["f32[64]", "s32[]", "f32[64]"],
+        ["k = s32[] constant(3)", "p = s32[] add(x2, k)",
+            "q = f32[1] dynamic-slice(x3, x2), dynamic_slice_sizes={1}", "y = f32[64] dynamic-update-slice(x1, q, p)",
+                "h = f32[64] reverse(y), dimensions={0}"], ["y", "p", "h"]),
     "cells that take turns": chain(5, 2560),
     "larger than the block": loop(["f32[1300]"], ["y = f32[1300] reverse(x1), dimensions={0}"], ["y"], rounds=3),
 }  # fmt: skip
@@ -106,7 +120,8 @@ def test_the_state_lies_in_shared_memory(name: str) -> None:
     meets = sum(cell.team.meets for cell in part.cells)
     assert len(arrays) == len(part.state) + len(part.arrays) + meets and all(a.shared for a in arrays)
     barriers = sum(isinstance(s, Barrier) for s in statements)
-    assert barriers == len(part.phases) + meets + 2 + part.lasting  # one before the rounds, one behind the state
+    # one before the rounds, one behind the state
+    assert barriers == len(part.phases) + meets + 2 + part.lasting + (name == "windows with elements in common")
 
 
 def test_they_agree(tool: Any) -> None:
@@ -114,6 +129,16 @@ def test_they_agree(tool: Any) -> None:
     rounded = ("power", "product", "reduction")  # large numbers, in another order
     tool.all_agree([text for name, text in CASES.items() if name not in (aliased, *rounded)])
     tool.all_agree([CASES[name] for name in rounded], relative=1e-5)
+
+
+def test_only_a_window_of_the_state_is_written() -> None:
+    windows = {name: len(phases(CASES[name]).updates) for name in CASES if "window" in name or "where the" in name}
+    assert windows == {
+        "an element where the state says": 1,
+        "windows with elements in common": 2,
+        "a window of what is read once more": 0,
+    }
+    assert max(c.value.shape.element_count for c in phases(CASES["an element where the state says"]).cells) == 1
 
 
 def test_what_only_its_own_thread_reads_is_not_written(tool: Any) -> None:

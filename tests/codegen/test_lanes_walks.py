@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hlo_opt.analysis.targets import InLanes
 from hlo_opt.codegen.emit import emit_kernel
 from hlo_opt.codegen.lanes import as_loops
 from hlo_opt.codegen.lanes_walks import walk_lines
@@ -14,8 +15,11 @@ from hlo_opt.codegen.tree import Assign, Let, StrideLoop, walk
 from hlo_opt.ir.index_map import Variable
 from hlo_opt.ops.code import Name, cell, code
 from hlo_opt.plans import Plan
+from hlo_opt.plans.choose import plan
+from tests.codegen.conftest import region_of_text
 from tests.loops import loop
 from tests.plans.test_lane_loop import planned
+from tests.small_modules import H100
 
 
 def rolled(shape: str, dimension: int, sizes: list[int], steps: int, name: str, value: str = "x1") -> list[str]:
@@ -79,6 +83,17 @@ def test_a_row_is_cut_where_a_condition_changes() -> None:
 
 
 PLACE, AT = Variable(0, 63, "place"), Name("place")
+
+
+def test_lanes_of_a_narrow_product_read_along_rows(tool: Any) -> None:
+    lines = ["d = f32[16,4] dot(x2, x1), lhs_contracting_dims={1}, rhs_contracting_dims={0}", "y = f32[16,4] tanh(d)"]
+    narrow = loop(["f32[16,4]", "f32[16,16]"], lines, ["y", "x2"])
+    tool.agrees(narrow, relative=1e-5)
+    made = plan(region_of_text(narrow), InLanes.of(H100))
+    assert isinstance(made, Plan)
+    text = as_loops(emit_kernel(made))
+    assert text is not None
+    assert "hlo_lane < 4; " in text and "hlo_lane * 16" not in text  # a lane's place in the first matrix
 
 
 def element(*names: str, start: Variable | None = None, end: int = 64, stride: int = 32) -> StrideLoop:

@@ -14,12 +14,22 @@ from hlo_opt.runtime.schedule import build_schedule
 from tests.loops import loop, power
 
 NEAR = ["u = f32[16384] reverse(x1), dimensions={0}", "y = f32[16384] tanh(u)"]
+
+
+def product(rows: int, columns: int) -> str:
+    """Rounds that multiply a matrix from the left by another one."""
+    lines = [f"d = f32[{rows},{columns}] dot(x2, x1), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"]
+    lines += [f"y = f32[{rows},{columns}] tanh(d)"]
+    return loop([f"f32[{rows},{columns}]", f"f32[{rows},{rows}]"], lines, ["y", "x2"])
+
+
 CASES = {
     "all blocks": (loop(["f32[16384]"], NEAR, ["y"]), "grid-loop"),
     "rounds that nobody counts": (loop(["f32[16384]"], NEAR, ["y"],
         test=["s = f32[1] slice(x1), slice={[0:1]}", "v = f32[] reshape(s)", "l = f32[] constant(0.5)",
             "c = pred[] compare(v, l), direction=GT"]), "grid-loop"),
-    "a block with a large product": (power(128), "block-loop"),
+    "a block with a large product": (product(32, 16), "block-loop"),
+    "a block with a narrow product": (product(64, 2), "block-loop"),
 }  # fmt: skip
 
 
@@ -47,8 +57,9 @@ def test_the_loop_is_one_of_kernels_again(name: str) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
-def test_a_block_with_little_to_do_stays() -> None:
-    module = fused(power(32))
+@pytest.mark.parametrize("text", [power(32), power(128), product(16, 16)])
+def test_a_block_with_little_to_do_stays(text: str) -> None:
+    module = fused(text)
     assert kinds(module) == {"block-loop"} and apart(module, target_of(module)) is module
 
 

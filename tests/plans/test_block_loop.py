@@ -60,6 +60,19 @@ def test_folds_and_products_are_cells() -> None:
     assert part.shared_bytes(512) == 64 * 4 * 3 + 16  # the state, its next value, the product, the sum
 
 
+@pytest.mark.parametrize(("rows", "terms", "ways"), [(256, 32, 8), (256, 24, 2), (32, 32, 8)])
+def test_a_vector_of_lanes_folds_a_row(rows: int, terms: int, ways: int) -> None:
+    """However many rows there are."""
+    lines = [
+        f"d = f32[{rows}] dot(x2, x1), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
+        f"q = f32[{rows}] reverse(d), dimensions={{0}}",
+        f"y = f32[{terms}] slice(q), slice={{[0:{terms}]}}",
+    ]
+    made = plan(region_of_text(loop([f"f32[{terms}]", f"f32[{rows},{terms}]"], lines, ["y", "x2"])), InLanes.of(H100))
+    assert isinstance(made, Plan) and isinstance(made.segments[0].part, InBlock)
+    assert [cell.team for cell in made.segments[0].part.cells if cell.is_product] == [Team(ways)]
+
+
 def test_what_several_places_read_is_a_cell() -> None:
     once = ["z = f32[] constant(0)", "h = f32[64] sqrt(x1)", "q = f32[64] pad(h, z), padding=1_-1"]
     near = phases(loop(["f32[64]"], [*once, "y = f32[64] negate(q)"], ["y"]))

@@ -1,8 +1,9 @@
 """Values that every round of a loop computes again from what no round changes, computed once before the loop.
 
 A round that converts its weights for a convolution moves them once more in each round. Taken out is what launches work
-and is no larger than what it is made of; a larger value, such as a broadcast, is cheaper made where it is read. Loops
-that call no library are left as they are: such a loop may become one kernel, which keeps the value in a register.
+and is no larger than what it is made of; a larger value, such as a broadcast, is cheaper made where it is read. Of
+loops that call no library only functions and sums leave: such a loop may become one kernel, which computes these once
+for each lane or block, and what takes a few instructions where it is read.
 
 Source: xla/service/while_loop_invariant_code_motion.cc.
 """
@@ -22,6 +23,7 @@ from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.loops.numbers import copied_into, is_bound, is_called_once
 from hlo_opt.plans.choose import is_left_to_library
+from hlo_opt.plans.instructions import is_long
 
 SMALLEST = 1 << 16
 """Bytes of the values that a round reads less, at the least: fewer take less time than a launch has in any case."""
@@ -59,7 +61,7 @@ def _is_open(loop: Instruction) -> bool:
         return False
     if not all(tuple_index(user) is not None for c in called for p in c.parameters for user in p.users):
         return False
-    return trip_count(loop) not in (0, 1) and _calls_library(loop.called_by("body"))
+    return trip_count(loop) not in (0, 1)
 
 
 def _calls_library(body: Computation) -> bool:
@@ -82,6 +84,7 @@ def _worth_taking(body: Computation) -> list[Instruction]:
             sources[i] = frozenset((number,))
         elif i is not state and all(o in sources for o in i.operands) and _is_pure(i):
             sources[i] = frozenset[int]().union(*(sources[o] for o in i.operands))
+    calls = _calls_library(body)
     worth: dict[Instruction, None] = {}
     seen: set[Instruction] = set()
     todo = [o for i in body.instructions if i not in sources for o in i.operands if o in sources]
@@ -90,7 +93,8 @@ def _worth_taking(body: Computation) -> list[Instruction]:
         if value in seen or tuple_index(value) is not None:
             continue
         seen.add(value)
-        if _pays(value, sum(_bytes(state.shape, n) for n in sources[value])):
+        read = sum(_bytes(state.shape, n) for n in sources[value])
+        if (calls and _pays(value, read)) or _takes_longer(value, read):
             worth[value] = None
         else:
             todo += value.operands
@@ -121,6 +125,16 @@ def _pays(value: Instruction, operand_bytes: int) -> bool:
         or is_left_to_library(value)
         or any(is_left_to_library(user) or tuple_elements(user) is not None for user in value.users)
     )
+
+
+def _takes_longer(value: Instruction, operand_bytes: int) -> bool:
+    """Whether rounds that compute a value from operands of `operand_bytes` bytes take longer than rounds that read it:
+    it is no larger than what it is made of, and something that a body computes for it is long."""
+    made_of = max((o.shape.byte_size for o in value.operands), default=0)
+    if value.shape.byte_size > min(operand_bytes, made_of):
+        return False
+    needed = needed_first([value], lambda i: i.operands if tuple_index(i) is None else ())
+    return any(is_long(i) for i in needed if tuple_index(i) is None)
 
 
 def _take(loop: Instruction, values: Sequence[Instruction]) -> None:

@@ -14,6 +14,7 @@ PASSES = "while-loop-invariant-code-motion,dce"
 GRAM = "g = f32[128,128] dot(w, v), lhs_contracting_dims={1}, rhs_contracting_dims={1}"
 ROWS = ("m = f32[128] reduce(w, zero), dimensions={1}, to_apply=add", "h = f32[128,128] broadcast(m), dimensions={0}")
 SCALED = "g = f32[128,128] multiply(x, h)"
+Y = "y = f32[128,128] add(g, x)"
 STATE = "(s32[], f32[128,128], f32[128,128], f32[128,128])"
 TAKEN = f"""  s = {STATE} parameter(0)
   n = s32[] get-tuple-element(s), index=0
@@ -87,6 +88,11 @@ WHOLE = f"ROOT o = ({STATE}, f32[128,128]) tuple(l, x)"
         (loop(*ROWS, SCALED, product("g")), ["reduce"]),
         (loop("h = f32[128,128] negate(x)", product("h")), []),
         (loop("h = f32[128,128] negate(w)", "y = f32[128,128] multiply(x, h)"), []),  # may be one kernel
+        (loop("h = f32[128,128] exponential(w)", "y = f32[128,128] multiply(x, h)"), ["exponential"]),
+        (loop("e = f32[128,128] exponential(w)", "h = f32[128,128] negate(e)", SCALED, Y), ["exponential", "negate"]),
+        (loop(*ROWS, SCALED, Y), ["reduce"]),  # a broadcast is made where it is read
+        (loop("h = f32[128,128] exponential(w)", SCALED, Y, rounds=1), []),
+        (loop("h = f32[128,128] exponential(x)", SCALED, Y), []),
         (loop("h = f32[128,128] negate(w)", SCALED, product("g")), []),  # costs nothing where it is read
         (loop("h = f32[128,128] multiply(w, v)", SCALED, product("g")), ["multiply"]),  # half as much is read
         (loop(*TRANSPOSED, rounds=1), []),
