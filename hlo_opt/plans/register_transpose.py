@@ -19,6 +19,7 @@ from hlo_opt.ir.index_map import Expression, constant, delinearize, linearize, v
 from hlo_opt.ir.size import gcd, most
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
+from hlo_opt.plans.batch import ENOUGH_THREADS
 from hlo_opt.plans.loop import BLOCK, WIDEST_ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.tiled_transpose import in_other_order
@@ -64,7 +65,8 @@ class ShortRows:
 
     def segment(self, block: int) -> Segment[ShortRows]:
         """The segment in a launch of blocks of that size."""
-        return Segment(self, -(-self.threads // block), self.vector)
+        resident = max(1, ENOUGH_THREADS // block)
+        return Segment(self, -(-self.threads // block), self.vector, resident=resident)
 
     def shared_bytes(self, block: int) -> int:
         """Bytes of shared memory."""
@@ -111,19 +113,21 @@ def _orders(region: Region, roots: Sequence[int], elements: int) -> Iterator[Ord
 
 
 def _frame(sizes: Sequence[int], permutation: Sequence[int]) -> tuple[tuple[int, int, int], int] | None:
-    """The elements before, along and after the short dimension of a move's result, and the size of the dimension along
-    which neighbouring rows are neighbours in memory. None if no short dimension is the minor-most of either side, or if
-    rows that are neighbours on the one side are not on the other."""
+    """The elements before, along and after the short dimensions of a move's result, and the size of the dimension along
+    which neighbouring rows are neighbours in memory. None if there are no short dimensions that are the minor-most of
+    the one side and neighbours on the other, or if rows that are neighbours on the one side are not on the other."""
     minor = len(sizes) - 1
     if minor < 1:
         return None
-    inside = permutation.index(minor)  # the operand's minor-most dimension
-    if inside == minor:
-        return None
-    if sizes[minor] <= LONGEST and inside == minor - 1:
-        return (math.prod(sizes[:minor]), sizes[minor], 1), sizes[inside]
-    if sizes[inside] <= LONGEST and permutation[minor] == minor - 1:
-        return (math.prod(sizes[:inside]), sizes[inside], math.prod(sizes[inside + 1 :])), sizes[minor]
+    inverse = [permutation.index(d) for d in range(len(sizes))]
+    for last in range(minor, 0, -1):
+        if math.prod(sizes[last:]) <= LONGEST and inverse[minor] == last - 1:
+            return (math.prod(sizes[:last]), math.prod(sizes[last:]), 1), sizes[last - 1]
+        of_result = sorted(inverse[last:])
+        first, behind = of_result[0], of_result[-1] + 1
+        along = math.prod(sizes[first:behind])
+        if along <= LONGEST and behind - first == len(of_result) and permutation[minor] == last - 1:
+            return (math.prod(sizes[:first]), along, math.prod(sizes[behind:])), sizes[minor]
     return None
 
 
