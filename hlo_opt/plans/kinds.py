@@ -138,7 +138,7 @@ _SCATTERS = frozenset({"scatter"})
 _PRODUCTS = frozenset({"dot"})
 _FOLDS = frozenset({"reduce"})
 _WINDOWS = frozenset({"reduce-window"})
-_TRANSPOSES = frozenset({"transpose", "copy"})
+_TRANSPOSES = frozenset({"transpose", "copy", "reshape"})
 _LOOP = partial(Kind, heroes=LOOPS)
 
 KINDS: list[Kind] = [

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hlo_opt.analysis.memory.forms import memory_order, relative_order
+from hlo_opt.analysis.memory.forms import move_of, relative_order
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, constant, delinearize, linearize, variable
@@ -94,6 +94,8 @@ def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[l
         if len(shapes) == 1 and shapes[0].type.per_byte == 1:
             groups.setdefault(shapes[0].element_count, []).append(number)
     for elements, numbers in groups.items():
+        if elements < target.resident_threads:  # too few for vectors
+            continue
         orders = {order: None for order in _orders(region, numbers, elements)}
         found = next((frame for order in orders if (frame := _frame(*order)) is not None), None)
         part = None if found is None else _part(region, numbers, *found, target)
@@ -106,7 +108,7 @@ def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[l
 def _orders(region: Region, roots: Sequence[int], elements: int) -> Iterator[Order]:
     """The moves of as many elements in a region."""
     for i in region.computation.instructions:
-        order = memory_order(i) if i.shape.is_array and i.shape.element_count == elements else None
+        order = move_of(i) if i.shape.is_array and i.shape.element_count == elements else None
         if order is not None:
             yield order
     yield from (order for _, order in in_other_order(region, roots, relative_order))
