@@ -315,6 +315,8 @@ class Lay:
     run      average bytes of a contiguous range that a block accesses at a time
     lines    cache lines that one instruction of a warp accesses
     advance  bytes between the accesses of a thread in consecutive steps of its loop; 0 without a loop
+    window   bytes among which data says where a block accesses the array; infinite where data says nothing
+    onward   bytes by which the window of a block lies behind that of the block before, on average
     """
 
     access: Access
@@ -325,6 +327,8 @@ class Lay:
     run: float
     lines: int
     advance: int
+    window: float = math.inf
+    onward: float = 0.0
 
 
 def lay_of(trace: Trace, access: Access, block: int) -> Lay:
@@ -345,6 +349,8 @@ def lay_of(trace: Trace, access: Access, block: int) -> Lay:
         run=seen.run,
         lines=seen.lines,
         advance=seen.advance,
+        window=seen.window,
+        onward=seen.onward,
     )
 
 
@@ -471,6 +477,8 @@ class _Seen:
     run: float
     lines: int
     advance: int
+    window: float
+    onward: float
 
 
 def _different(numbers: Numbers) -> Numbers:
@@ -521,6 +529,7 @@ def _seen(
     for name, at, size in frame.drawn:  # scattered, but equal for equal indices
         env[name] = sum((value_of(e, env) for e in at), start=np.asarray(1)) * 40503 % max(1, size)
     address = value_of(address_at, env)
+    window, onward = _window(frame, address_at, address, bits) if frame.drawn else (math.inf, 0.0)
     address = address.reshape((1,) * (4 - address.ndim) + address.shape)
     existing = address
     if frame.limits and rounds == frame.all_rounds:
@@ -549,7 +558,18 @@ def _seen(
         run=len(places) * bits / 8 / (1 + int(np.count_nonzero(places[1:] - places[:-1] > 1))),
         lines=max(len(set(lanes.tolist())), 32 * together * bits // 8 // LINE if len(lanes) > 1 else 1),
         advance=_advance(address, bits),
+        window=window,
+        onward=onward,
     )
+
+
+def _window(frame: _Frame, address_at: Expression, address: Numbers, bits: int) -> tuple[float, float]:
+    """The bytes among which the accesses of a block lie, and by which those of the next lie behind, on average."""
+    ends: dict[str, Numbers] = {THREAD: np.asarray([0, frame.threads - 1])}
+    ends.update({name: value_of(place, ends) for name, place in frame.places})
+    first, last = np.broadcast_to(value_of(address_at, ends), 2).tolist()
+    blocks = max(1, frame.threads // frame.block)
+    return (int(address.max()) - int(address.min()) + 1) * bits / 8, abs(last - first) * bits / 8 / blocks
 
 
 def _misses_apart(expression: Expression, env: Mapping[str, Numbers]) -> bool:
@@ -567,7 +587,8 @@ def _is_shared(address: Numbers) -> bool:
 def _together(address: Numbers, bits: int) -> int:
     """The number of neighbouring items that one instruction moves: they are a thread's items, or equal parts of
     them."""
-    items, moved = address.shape[2], min(address.shape[2], max(1, WIDEST_BITS // bits))
+    items = address.shape[2]
+    moved = 1 << (min(items, max(1, WIDEST_BITS // bits)).bit_length() - 1)
     first = address[:1, :1]  # asked first: most that differ anywhere differ there
     while moved > 1 and not (items % moved == 0 and _is_moved(first, moved) and _is_moved(address, moved)):
         moved //= 2
