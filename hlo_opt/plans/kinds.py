@@ -12,6 +12,7 @@ from functools import partial
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ops.emission import MOVERS
 from hlo_opt.ops.sets import LOOPS
 from hlo_opt.ops.spec import find
 from hlo_opt.plans import (
@@ -138,7 +139,6 @@ _SCATTERS = frozenset({"scatter"})
 _PRODUCTS = frozenset({"dot"})
 _FOLDS = frozenset({"reduce"})
 _WINDOWS = frozenset({"reduce-window"})
-_TRANSPOSES = frozenset({"transpose", "copy", "reshape"})
 _LOOP = partial(Kind, heroes=LOOPS)
 
 KINDS: list[Kind] = [
@@ -242,7 +242,7 @@ KINDS: list[Kind] = [
     Kind("column-reduction", _FOLDS, 1, takes_room=True, walks=column_reduction.walks, own=column_reduction.own),
     Kind(
         "register-transpose",
-        _TRANSPOSES,
+        MOVERS,
         2,
         lambda region, roots, target, room: register_transpose.match(region, roots, target),
         has_rivals=True,
@@ -252,7 +252,7 @@ KINDS: list[Kind] = [
     ),
     Kind(
         "tiled-transpose",
-        _TRANSPOSES,
+        MOVERS,
         2,
         tiled_transpose.match,
         takes_room=True,

@@ -27,7 +27,8 @@ from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.kinds import kind_of
 from hlo_opt.plans.loop import BLOCK
 from hlo_opt.plans.plan import Launch, Part, Plan, Region, Segment
-from hlo_opt.plans.reads import SECTOR, Lay, Trace, lays_of, traced
+from hlo_opt.plans.reads import Lay, Trace, lays_of, traced
+from hlo_opt.plans.samples import SECTOR
 from hlo_opt.plans.walks import AHEAD, Walk
 
 LATENCY = 0.75

@@ -96,7 +96,7 @@ def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[l
     for elements, numbers in groups.items():
         if elements < target.resident_threads:  # too few for vectors
             continue
-        orders = {order: None for order in _orders(region, numbers, elements)}
+        orders = dict.fromkeys(_orders(region, numbers, elements))
         found = next((frame for order in orders if (frame := _frame(*order)) is not None), None)
         part = None if found is None else _part(region, numbers, *found, target)
         if part is not None:

@@ -43,7 +43,7 @@ def _columns(x: Array) -> Array:
 
 
 def _keys(x: Array) -> Array:
-    batch, length, width = x.shape
+    batch, length, _ = x.shape
     return x.reshape(batch, length, 12, 64).transpose(0, 2, 3, 1).reshape(batch * 12, 64, length)
 
 

@@ -254,7 +254,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write the table to it")
     given = parser.parse_args()
     target = find(given.target)
-    chosen = [p for p in [*programs(), *further(), *layouts()] if not given.names or any(name in p.name for name in given.names)]
+    chosen = [
+        p
+        for p in [*programs(), *further(), *layouts()]
+        if not given.names or any(name in p.name for name in given.names)
+    ]
     if not chosen:
         parser.error("no program has such a name")
     rows = [row_of(program, target) for program in chosen]

@@ -129,7 +129,9 @@ def test_data_that_chooses_among_few_bytes_at_a_time_wastes_no_sectors() -> None
  i = s32[{rows},{columns},1] parameter(1)
  ROOT r = f32[{rows},{columns}] gather(x, i), offset_dims={}, collapsed_slice_dims={D}, start_index_map={D},
  operand_batching_dims={B}, start_indices_batching_dims={B}, index_vector_dim=2, slice_sizes={1,1}"""
-    along, across = (planned(take.replace("{D}", f"{{{d}}}").replace("{B}", f"{{{1 - d}}}"), 4096, 8192) for d in (1, 0))
+    along, across = (
+        planned(take.replace("{D}", f"{{{d}}}").replace("{B}", f"{{{1 - d}}}"), 4096, 8192) for d in (1, 0)
+    )
     assert price(along, H100).bytes < 1.01 * price(along, H100).least
     assert price(across, H100).bytes > 3 * price(across, H100).least
 

@@ -7,7 +7,8 @@ import pytest
 
 from hlo_opt.plans import Plan
 from hlo_opt.plans.kinds import kind_of
-from hlo_opt.plans.reads import Lay, Trace, _different, lay_of, lays_of, traced
+from hlo_opt.plans.reads import Lay, Trace, lay_of, lays_of, traced
+from hlo_opt.plans.samples import different
 from tests.plans.price_modules import planned
 
 
@@ -28,7 +29,7 @@ def lays(made: Plan) -> list[Lay]:
 @pytest.mark.parametrize("low", [-7, 0, 10**12])
 def test_the_different_numbers_in_order(apart: int, low: int) -> None:
     numbers = low + apart * np.random.default_rng(apart).integers(0, 50, (8, 4, 1, 5))
-    assert np.array_equal(_different(numbers), np.unique(numbers))
+    assert np.array_equal(different(numbers), np.unique(numbers))
 
 
 def test_neighbours_move_together_up_to_16_bytes() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ops.emission import HEROES, ORDERS, XlaEmitter
+from hlo_opt.ops.emission import HEROES, MOVERS, ORDERS, XlaEmitter
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ def tiled_transpose(instruction: Instruction) -> TiledTranspose | None:
 def move_of(instruction: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """The order of memory (see `memory_order`) of what moves elements in our kernels: transposes, copies, and reshapes
     of arrays that do not lie as their dimensions say, as JAX writes a transpose between two reshapes."""
-    if instruction.opcode != "reshape":
+    if instruction.opcode in ORDERS or instruction.opcode not in MOVERS:
         return memory_order(instruction)
     given, made = instruction.operands[0].shape, instruction.shape
     if _is_straight(given) == _is_straight(made):
