@@ -329,7 +329,7 @@ def lay_of(trace: Trace, access: Access, block: int) -> Lay:
 
 def lays_of(trace: Trace, accesses: Sequence[Access], block: int) -> list[Lay]:
     """The layouts of the reads, or of the writes, of a walk. Those of neighbours in one array are joined where that
-    gives wider instructions: the first has the layout of all, the others move nothing."""
+    gives wider instructions, or where they share sectors: the first has the layout of all, the others move nothing."""
     lays = [lay_of(trace, access, block) for access in accesses]
     if len({access.operand for access in accesses}) == len(accesses):  # as mostly
         return lays
@@ -342,7 +342,8 @@ def lays_of(trace: Trace, accesses: Sequence[Access], block: int) -> list[Lay]:
         numbers = [offsets[offset] for offset in sorted(offsets)]
         if len(numbers) > 1 and trace.walk.items * len(numbers) <= MOST_JOINED:
             joined = _joined(trace, [accesses[n] for n in numbers], block)
-            if joined.bits > max(lays[n].bits for n in numbers):
+            apart = sum(lays[n].fetched for n in numbers)
+            if joined.bits > max(lays[n].bits for n in numbers) or joined.fetched < apart:
                 nothing = replace(joined, count=0.0, useful=0.0, fetched=0.0)
                 for n in numbers:
                     lays[n] = replace(joined if n == numbers[0] else nothing, access=accesses[n])

@@ -170,3 +170,18 @@ def test_what_a_row_has_once_is_counted_once() -> None:
     rows = 1024 // segment.part.teams  # type: ignore[attr-defined]
     assert {trace.times(index) for i, index, _ in trace.values if i.opcode == "multiply"} == {rows}
     assert trace.walk.rounds == rows * 2
+
+
+def test_neighbours_of_odd_planes_share_sectors_where_they_share_no_instruction() -> None:
+    """Each thread reads one row of three: 96 bits are no access, but three times 32 of one sector."""
+    odd = """ x = f32[65536,3] parameter(0)
+ a = f32[65536,1] slice(x), slice={[0:65536], [0:1]}
+ b = f32[65536,1] slice(x), slice={[0:65536], [1:2]}
+ c = f32[65536,1] slice(x), slice={[0:65536], [2:3]}
+ d = f32[65536,1] add(a, b)
+ ROOT r = f32[65536,1] add(d, c)"""
+    made = planned(odd)
+    (trace,) = traces(made)
+    found = lays_of(trace, trace.reads, made.launch.block)
+    assert {lay.bits for lay in found} == {32}
+    assert sum(lay.fetched for lay in found) == sum(lay.useful for lay in found) == 65536 * 12
