@@ -180,8 +180,6 @@ def test_neighbours_of_odd_planes_share_sectors_where_they_share_no_instruction(
  c = f32[65536,1] slice(x), slice={[0:65536], [2:3]}
  d = f32[65536,1] add(a, b)
  ROOT r = f32[65536,1] add(d, c)"""
-    made = planned(odd)
-    (trace,) = traces(made)
-    found = lays_of(trace, trace.reads, made.launch.block)
+    found = joined(odd)
     assert {lay.bits for lay in found} == {32}
     assert sum(lay.fetched for lay in found) == sum(lay.useful for lay in found) == 65536 * 12
