@@ -461,6 +461,18 @@ HLO_SHUFFLES(float)
 HLO_SHUFFLES(double)
 #undef HLO_SHUFFLES
 
+// complex numbers, part by part: a kernel brings their type
+#define HLO_SHUFFLES_PARTS(name, Lane)                                                                             \
+  template <template <typename> class Complex, typename T>                                                         \
+  HLO_UNSEEN static inline Complex<T> name(int line, unsigned int mask, Complex<T> z, Lane at, int width = 32) {   \
+    const T re = name(line, mask, z.re, at, width);                                                                \
+    return Complex<T>(re, name(line, mask, z.im, at, width));                                                      \
+  }
+HLO_SHUFFLES_PARTS(shuffle, int)
+HLO_SHUFFLES_PARTS(shuffle_down, unsigned int)
+HLO_SHUFFLES_PARTS(shuffle_up, unsigned int)
+#undef HLO_SHUFFLES_PARTS
+
 HLO_UNSEEN inline unsigned int ballot(int line, unsigned int mask, int predicate) {
   return (unsigned int)meet(votes, line, mask, predicate != 0, 0);
 }

@@ -29,9 +29,9 @@ from hlo_opt.ops.reduction.reducers import running_types
 from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.folding import REDUCED, Space, across_index, operand_index
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.reads import LINE
 from hlo_opt.plans.row_and_column_reduction import RowsAndColumns
 from hlo_opt.plans.row_reduction import along_rows
+from hlo_opt.plans.samples import LINE
 
 
 @dataclass(frozen=True)

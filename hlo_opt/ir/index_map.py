@@ -292,6 +292,8 @@ def divide(left: Expression, divisor: int) -> Expression:
         return constant(left.value // divisor)
     if isinstance(left, Quotient):
         return divide(left.left, left.divisor * divisor)
+    if isinstance(left, Remainder) and left.divisor % divisor == 0:  # a digit, which joins its neighbours in a sum
+        return modulo(divide(left.left, divisor), left.divisor // divisor)
     whole, rest = _split(left, divisor)
     if rest.low >= 0 and rest.high < divisor:
         return whole

@@ -57,6 +57,8 @@ ORDERS: dict[str, Callable[[Instruction], tuple[int, ...]]] = {
     "transpose": lambda instruction: instruction.ints("dimensions"),
 }
 """Operations that may reorder elements in memory: for each result dimension, the operand dimension."""
+MOVERS = frozenset({*ORDERS, "reshape"})
+"""The same, and reshapes, which reorder the elements of an array that does not lie in the order of its dimensions."""
 
 _SLOWER_UNROLLED: dict[str, Callable[[Instruction], bool]] = {
     "concatenate": lambda instruction: len(instruction.operands) > UNROLLED_OPERANDS,

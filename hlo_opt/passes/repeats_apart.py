@@ -27,7 +27,8 @@ from hlo_opt.passes.kernels_apart import KernelsApart, copied, kernel_of
 from hlo_opt.plans import Plan
 from hlo_opt.plans import instructions as work_of
 from hlo_opt.plans.kinds import kind_of
-from hlo_opt.plans.reads import Trace, address_of, traced, value_of
+from hlo_opt.plans.reads import Trace, address_of, traced
+from hlo_opt.plans.samples import value_of
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
 OFTEN = 2.5

@@ -20,7 +20,7 @@ from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.outline import KEPT_ON_FUSION, is_read_by_element, original_name, tidy
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Layout, Module, Shape, edit
 from hlo_opt.ir.walk import executed_computations, needed_first, operands_first, post_order
-from hlo_opt.ops.reduction.reducers import running_types, starts_with_identity
+from hlo_opt.ops.reduction.reducers import running_types, starts_with_identity, widened, widened_literal
 from hlo_opt.ops.sets import fused, results_of, tuple_index
 from hlo_opt.passes.base import Pass, PassContext
 from hlo_opt.plans import Plan, plan, region_of, row_reduction
@@ -364,6 +364,10 @@ class _Kernel:
                 origins.setdefault(instruction, origin)
         if len(self.results) > 1:
             origins[body.root] = original_name(body.root.operands[0], origins)
+        for reducer in (c for i in body.instructions for c in i.called() if c.module is None):
+            for instruction in (edit.add_computation(module, reducer)).instructions:
+                instruction.name = module.unique_name(instruction.name)
+            reducer.name = module.unique_name(reducer.name)
         edit.add_computation(module, body)
         operands = [values.get(g, g) for g in self.inputs]
         all_attributes = {"kind": Attribute.of("kInput"), "calls": Called(body), **attributes}
@@ -394,7 +398,7 @@ def _columns_of(reduce: Instruction) -> Space | None:
     gone, sizes = set(reduce.ints("dimensions")), value.shape.dimensions if value.shape.is_array else ()
     if reduce.shape.is_tuple or not starts_with_identity(reduce) or not row_reduction.may_be_reordered(reduce):
         return None
-    if gone != set(range(len(gone))) or running_types(reduce) != (reduce.shape.type,):
+    if gone != set(range(len(gone))):
         return None
     if any(list(s.minor_to_major) != list(range(s.rank))[::-1] for s in (value.shape, reduce.shape)):
         return None
@@ -403,15 +407,27 @@ def _columns_of(reduce: Instruction) -> Space | None:
 
 
 def _cut(reduce: Instruction, space: Space, stretch: int) -> Instruction:
-    """Turn a sum of columns into one of parts with `stretch` rows each. Returns the parts."""
+    """Turn a sum of columns into one of parts with `stretch` rows each. Returns the parts. Those of narrow floats have
+    the type in which kernels add them: the sum is still rounded once."""
     value, init = reduce.operands
     sizes = (space.kept // stretch, *reduce.shape.dimensions)
-    whole = _row_major(value.shape, (sizes[0], stretch, *sizes[1:]))
-    cut = Instruction("stretches", "reshape", whole, [value])
     attributes = {**reduce.attributes, "dimensions": Attribute.of((1,))}
-    parts = Instruction("parts", "reduce", _row_major(reduce.shape, sizes), [cut, init], attributes)
-    reduce.operands = [parts, init]
-    edit.set_attribute(reduce, "dimensions", Attribute.of((0,)))
+    (running,) = running_types(reduce)
+    is_wide = running != reduce.shape.type
+    if is_wide:
+        assert init.literal is not None, "it starts with a known number"
+        value = Instruction("wide", "convert", value.shape.with_type(running), [value])
+        init = Instruction(init.name, "constant", init.shape.with_type(running), literal=widened_literal(init.literal))
+        attributes["to_apply"] = Called(widened(reduce.called_by("to_apply")))
+    cut = Instruction("stretches", "reshape", _row_major(value.shape, (sizes[0], stretch, *sizes[1:])), [value])
+    parts = Instruction("parts", "reduce", _row_major(value.shape, sizes), [cut, init], attributes)
+    total = {**attributes, "dimensions": Attribute.of((0,))}
+    if is_wide:
+        whole = Instruction("total", "reduce", reduce.shape.with_type(running), [parts, init], total)
+        reduce.opcode, reduce.operands = "convert", [whole]
+        reduce.attributes = {n: v for n, v in reduce.attributes.items() if n not in ("to_apply", "dimensions")}
+    else:
+        reduce.operands, reduce.attributes = [parts, init], total
     return parts
 
 

@@ -38,7 +38,8 @@ from hlo_opt.plans.instructions import NOTHING, of_value
 from hlo_opt.plans.lane_loop import LANE, ByLanes, along, places_of
 from hlo_opt.plans.loop import BLOCK, WIDEST_ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
-from hlo_opt.plans.reads import address_of, value_of
+from hlo_opt.plans.reads import address_of
+from hlo_opt.plans.samples import value_of
 from hlo_opt.plans.walks import Walk, neighbours
 
 MOST_WRITTEN = 64

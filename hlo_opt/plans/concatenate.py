@@ -188,28 +188,24 @@ def _interlace(hero: Instruction, pieces: Sequence[Piece]) -> bool:
 
 
 def walks(region: Region, segment: Segment[Pieces], launch: Launch) -> list[Walk]:
-    """The walks of a thread over the pieces; it computes common values once."""
+    """The walk of a thread over all pieces; it computes common values once, and what the pieces read together is read
+    together."""
     part = segment.part
     place = variable("place", part.shape.element_count)
     places = {"place": neighbours(part.threads, part.vector)}
-    walks: list[Walk] = []
-    for number, piece in enumerate(part.pieces):
-        at = piece_index(part.hero, piece, place)
-        wanted = [(region.roots[n], root_index(part.hero, region.roots[n], at)) for n in part.roots]
-        walks.append(Walk(part.threads, wanted, leaves_at(wanted), places=places, items=part.vector, keeps=number > 0))
-    if len(walks) > 1 and _interlace(part.hero, part.pieces):
-        wanted = [value for walk in walks for value in walk.wanted]
-        return [Walk(part.threads, wanted, leaves_at(wanted), places=places, items=part.vector)]
-    return walks
+    at = [piece_index(part.hero, piece, place) for piece in part.pieces]
+    roots = [region.roots[n] for n in part.roots]
+    wanted = [(root, root_index(part.hero, root, index)) for index in at for root in roots]
+    return [Walk(part.threads, wanted, leaves_at(wanted), places=places, items=part.vector)]
 
 
 def own(region: Region, segment: Segment[Pieces], launch: Launch, walks: Sequence[Walk]) -> list[Own]:
     """Outputs of which one thread writes the elements at a position of all pieces, after it has computed all of
     them."""
-    part, last = segment.part, len(walks) - 1
+    part = segment.part
     if len(part.pieces) * part.pieces[0][1] != part.hero.shape.dimensions[along(part.hero)]:
         return []  # other pieces have threads of their own
     place = variable("place", part.shape.element_count)
     at = [piece_index(part.hero, piece, place) for piece in part.pieces]
     roots = [(n, region.roots[n]) for n in part.roots]
-    return [Own(n, last, frozenset(root_index(part.hero, root, index) for index in at)) for n, root in roots]
+    return [Own(n, 0, frozenset(root_index(part.hero, root, index) for index in at)) for n, root in roots]

@@ -99,8 +99,8 @@ def only_axis(instruction: Instruction) -> tuple[int, WindowDimension] | None:
 def lines_of(instruction: Instruction) -> Lines | None:
     """The lines of a cumulative window; None for any other instruction."""
     along = only_axis(instruction)
-    if along is None or any(leaf.type.is_complex for leaf in instruction.shape.leaves()):
-        return None  # no shuffle moves a pair of numbers
+    if along is None:
+        return None
     shape, (axis, w) = next(instruction.shape.leaves()), along
     size = shape.dimensions[axis]
     if size < SHORTEST:

@@ -33,7 +33,7 @@ _WHOLE = frozenset().union(*[k.heroes for k in KINDS if (k.whole or k.product) a
 
 @cache
 def _always_asked(kind: Kind) -> Kind:
-    """The kind, asked whatever it would pay: that is found out once for a kernel (`Group.rivals_may_pay`)."""
+    """The kind, asked whatever it would pay: that is found out once for a kernel (`Group.rivals`)."""
     return replace(kind, may_pay=None)
 
 
@@ -43,7 +43,7 @@ class Group:
 
     region: Region
     target: DeviceTarget
-    _parts: dict[tuple[int, bool], tuple[Part, ...]] = field(default_factory=dict)
+    _parts: dict[tuple[int, frozenset[str]], tuple[Part, ...]] = field(default_factory=dict)
     _beside: dict[int, tuple[Part, Part]] = field(default_factory=dict)
     """By the identity of the part: it stays as long as it is in here. The same holds for what follows."""
     _segments: dict[tuple[int, int], tuple[Part, Segment[Part]]] = field(default_factory=dict)
@@ -66,28 +66,28 @@ class Group:
         return values_computed(self.region)
 
     @cached_property
-    def rivals_may_pay(self) -> bool:
-        """Whether a kernel that holds the group is worth arranging with the kinds that have rivals, too."""
+    def rivals(self) -> frozenset[str]:
+        """The kinds that have rivals with which a kernel that holds the group is worth arranging, too."""
         rivals = [k for k in self._kinds if k.has_rivals]
-        return any(kind.may_pay is None or kind.may_pay(self.region) for kind in rivals)
+        return frozenset(kind.name for kind in rivals if kind.may_pay is None or kind.may_pay(self.region))
 
     @cached_property
     def _kinds(self) -> list[Kind]:
         return kinds_for(self.region)
 
-    def parts(self, room: int, *, with_rivals: bool) -> tuple[Part, ...]:
+    def parts(self, room: int, rivals: frozenset[str]) -> tuple[Part, ...]:
         """The parts that compute the outputs, in a launch with `room` bytes of shared memory left. Kinds of which
-        another may be quicker (`has_rivals`) take part only with `with_rivals`."""
-        whole = self._parts_in(SHARED_BYTES, with_rivals)
+        another may be quicker (`has_rivals`) take part only if they are among `rivals`."""
+        whole = self._parts_in(SHARED_BYTES, rivals)
         goes_by_room = any(kind_of(part).takes_room and part.shared_bytes(part.block) for part in whole)
-        return self._parts_in(room, with_rivals) if goes_by_room else whole
+        return self._parts_in(room, rivals) if goes_by_room else whole
 
-    def _parts_in(self, room: int, with_rivals: bool) -> tuple[Part, ...]:
-        known = self._parts.get((room, with_rivals))
+    def _parts_in(self, room: int, rivals: frozenset[str]) -> tuple[Part, ...]:
+        known = self._parts.get((room, rivals))
         if known is None:
-            kinds = [_always_asked(k) for k in self._kinds if with_rivals or not k.has_rivals]
+            kinds = [_always_asked(k) for k in self._kinds if k.name in rivals or not k.has_rivals]
             roots = range(len(self.region.roots))
-            known = self._parts[room, with_rivals] = tuple(arranged_group(self.region, roots, self.target, kinds, room))
+            known = self._parts[room, rivals] = tuple(arranged_group(self.region, roots, self.target, kinds, room))
         return known
 
     def beside(self, part: Part) -> Part:
@@ -163,10 +163,10 @@ def sketch_of_groups(groups: Sequence[Placed], operands: Sequence[Instruction], 
 
 
 def _summary(groups: Sequence[Placed], operands: Sequence[Instruction], target: DeviceTarget) -> Summary:
-    parts = _arranged(groups, with_rivals=any(p.group.rivals_may_pay for p in groups))
+    parts = _arranged(groups, frozenset().union(*(p.group.rivals for p in groups)))
     known: Price | None = None
     if not isinstance(target, InLanes) and any(kind_of(part).has_rivals for _, part in parts):
-        ways = [parts, _arranged(groups, with_rivals=False)]
+        ways = [parts, _arranged(groups, frozenset())]
         prices = [_price(way, operands, target) for way in ways]
         best = 0 if prices[0].us <= prices[1].us else 1
         parts, known = ways[best], prices[best]
@@ -187,11 +187,11 @@ def _summary(groups: Sequence[Placed], operands: Sequence[Instruction], target: 
     )
 
 
-def _arranged(groups: Sequence[Placed], *, with_rivals: bool) -> Parts:
+def _arranged(groups: Sequence[Placed], rivals: frozenset[str]) -> Parts:
     parts: Parts = []
     room = SHARED_BYTES
     for placed in groups:
-        of_group = placed.group.parts(room, with_rivals=with_rivals)
+        of_group = placed.group.parts(room, rivals)
         room -= sum(part.shared_bytes(part.block) for part in of_group)
         parts += [(placed, part) for part in of_group]
     parts.sort(key=lambda way: kind_of(way[1]).order)

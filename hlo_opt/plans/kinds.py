@@ -12,6 +12,7 @@ from functools import partial
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ops.emission import MOVERS
 from hlo_opt.ops.sets import LOOPS
 from hlo_opt.ops.spec import find
 from hlo_opt.plans import (
@@ -34,6 +35,7 @@ from hlo_opt.plans import (
     matmul,
     matrix_vector,
     phases,
+    register_transpose,
     row_and_column_reduction,
     row_reduction,
     scan,
@@ -76,7 +78,7 @@ class Kind:
     whole_warps   its threads work by warps, so that blocks must be whole warps
     rereads_near  its threads walk the same elements several times, and keep them in registers or near them
     takes_room    what its matcher finds depends on the free bytes of shared memory
-    moves_tiles   it transposes in shared memory: it may occur in every region with arrays of several layouts
+    moves_tiles   it transposes tiles: it may occur in every region with arrays of several layouts
     inside        the instructions of the computations that its hero calls, if the kind computes these itself
     walks         the walks of its threads, for the price; by default they divide elements among them
     own           outputs of which each element is one thread's, so that they may share an operand's memory; by default
@@ -239,8 +241,18 @@ KINDS: list[Kind] = [
     ),
     Kind("column-reduction", _FOLDS, 1, takes_room=True, walks=column_reduction.walks, own=column_reduction.own),
     Kind(
+        "register-transpose",
+        MOVERS,
+        2,
+        lambda region, roots, target, room: register_transpose.match(region, roots, target),
+        has_rivals=True,
+        moves_tiles=True,
+        walks=register_transpose.walks,
+        own=register_transpose.own,
+    ),
+    Kind(
         "tiled-transpose",
-        frozenset({"transpose", "copy"}),
+        MOVERS,
         2,
         tiled_transpose.match,
         takes_room=True,

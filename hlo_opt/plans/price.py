@@ -28,7 +28,8 @@ from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.kinds import kind_of
 from hlo_opt.plans.loop import BLOCK
 from hlo_opt.plans.plan import Launch, Part, Plan, Region, Segment
-from hlo_opt.plans.reads import SECTOR, Lay, Trace, lays_of, traced
+from hlo_opt.plans.reads import Lay, Trace, lays_of, traced
+from hlo_opt.plans.samples import SECTOR
 from hlo_opt.plans.walks import AHEAD, Walk
 
 LATENCY = 0.75
@@ -486,11 +487,13 @@ def _lost(size: float, target: DeviceTarget) -> float:
 
 def _add_moved(sums: _Sums, lays: Sequence[Lay], times: float = 1.0, *, written: bool = False) -> None:
     """Adds the bytes between memory and L2 for accesses to an array. Elements that are accessed again soon are still in
-    L2. So is the unused rest of sectors, if the whole array fits into L2, or if a block reads contiguous ranges, at
-    whose ends its neighbour reads at the same time."""
+    L2. So is the unused rest of sectors, if the whole array fits into L2, or the part of it among which data says where
+    blocks access it at a time, or if a block reads contiguous ranges, at whose ends its neighbour reads at the same
+    time."""
     useful, moved, turned = sum(lay.useful for lay in lays), 0.0, 0.0
     for lay in lays:
-        wasted = (lay.fetched - lay.useful) * _lost(lay.access.size, sums.target) if lay.run < SECTOR else 0.0
+        near = min(lay.access.size, lay.window + lay.onward * sums.at_a_time)
+        wasted = (lay.fetched - lay.useful) * _lost(near, sums.target) if lay.run < SECTOR else 0.0
         moved += lay.useful + wasted
         turned += (lay.useful + wasted) * JUMP / max(lay.run, SECTOR)
     share = times * min(1.0, lays[0].access.size / useful) if useful else 0.0

@@ -8,10 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir import index_map as maps
@@ -21,24 +19,16 @@ from hlo_opt.ops.sets import tuple_index
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.element_reads import is_at_hand
 from hlo_opt.plans.instructions import divides, divides_by_constant
+from hlo_opt.plans.samples import LINE, SECTOR, Frame, Numbers, Sample, sample, value_of
 from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Walk
 
-SECTOR, LINE = 32, 128
-"""Bytes of a memory transaction and of a cache line (CUDA C++ Best Practices Guide, "Coalesced Access to Global
-Memory")."""
-WIDEST_BITS = 128
 MOST_JOINED = 64
 """The most elements of an array that a thread accesses at a time for which neighbours are sought."""
 _MOST_STEPS = 20_000  # elements that are followed from the wanted values to operands
-_SAMPLED_ROUNDS = 4096
-_SAMPLED = (1024, 16, 32)  # threads of a block, rounds, and steps of inner loops that are sampled
+_MOST_ROUNDS = 4096
 
 DRAWN = "drawn"
 """The prefix of names of variables whose values are data."""
-SPARSE = 64
-"""Numbers are sorted, instead of marked in a table, where their range is more than this many times their count."""
-
-Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True, eq=False)
@@ -95,7 +85,7 @@ class Trace:
     _varying: dict[int, tuple[Index, frozenset[str], float, int]] = field(default_factory=dict)
     """Results of `_of` by the index's identity: a kernel computes most values at the same index."""
     _addresses: dict[tuple[int, Shape], Expression] = field(default_factory=dict)
-    _looks: dict[tuple[int, Shape, bool, int], _Seen] = field(default_factory=dict)
+    _looks: dict[tuple[int, Shape, bool, int], Sample] = field(default_factory=dict)
 
     def varies_with(self, index: Index) -> frozenset[str]:
         """The loops of a thread, inner ones included, in which an index changes."""
@@ -133,7 +123,7 @@ class Trace:
     def _rounds(self, index: Index, names: frozenset[str]) -> int:
         """The number of rounds in which an index, in which these variables are, differs from the round before."""
         rounds, places = self.walk.rounds, self.walk.places
-        if rounds > _SAMPLED_ROUNDS or not names <= places.keys():
+        if rounds > _MOST_ROUNDS or not names <= places.keys():
             return rounds
         return _rounds(index, tuple([item for item in places.items() if item[0] in names]), rounds)
 
@@ -287,23 +277,6 @@ def _position(index: Index, sizes: tuple[int, ...], minor_to_major: tuple[int, .
     return linearize([index[d] for d in order], [sizes[d] for d in order])
 
 
-def value_of(expression: Expression, env: Mapping[str, Numbers]) -> Numbers:
-    """The values of an expression for values of its variables."""
-    match expression:
-        case maps.Variable(name=name) if name in env:
-            return env[name]
-        case maps.Sum(left=left, right=right):
-            return value_of(left, env) + value_of(right, env)
-        case maps.Product(left=left, factor=factor):
-            return value_of(left, env) * factor
-        case maps.Quotient(left=left, divisor=divisor):
-            return value_of(left, env) // divisor
-        case maps.Remainder(left=left, divisor=divisor):
-            value = value_of(left, env)
-            return value - value // divisor * divisor  # in half the time of NumPy's remainder
-    return np.asarray(expression.low)
-
-
 @dataclass(slots=True, eq=False)
 class Lay:
     """The memory layout of an access. It does not change, as an `Access` does not.
@@ -315,6 +288,8 @@ class Lay:
     run      average bytes of a contiguous range that a block accesses at a time
     lines    cache lines that one instruction of a warp accesses
     advance  bytes between the accesses of a thread in consecutive steps of its loop; 0 without a loop
+    window   bytes among which data says where a block accesses the array; infinite where data says nothing
+    onward   bytes by which the window of a block lies behind that of the block before, on average
     """
 
     access: Access
@@ -325,6 +300,8 @@ class Lay:
     run: float
     lines: int
     advance: int
+    window: float = math.inf
+    onward: float = 0.0
 
 
 def lay_of(trace: Trace, access: Access, block: int) -> Lay:
@@ -345,12 +322,14 @@ def lay_of(trace: Trace, access: Access, block: int) -> Lay:
         run=seen.run,
         lines=seen.lines,
         advance=seen.advance,
+        window=seen.window,
+        onward=seen.onward,
     )
 
 
 def lays_of(trace: Trace, accesses: Sequence[Access], block: int) -> list[Lay]:
     """The layouts of the reads, or of the writes, of a walk. Those of neighbours in one array are joined where that
-    gives wider instructions: the first has the layout of all, the others move nothing."""
+    gives wider instructions, or where they share sectors: the first has the layout of all, the others move nothing."""
     lays = [lay_of(trace, access, block) for access in accesses]
     if len({access.operand for access in accesses}) == len(accesses):  # as mostly
         return lays
@@ -363,7 +342,8 @@ def lays_of(trace: Trace, accesses: Sequence[Access], block: int) -> list[Lay]:
         numbers = [offsets[offset] for offset in sorted(offsets)]
         if len(numbers) > 1 and trace.walk.items * len(numbers) <= MOST_JOINED:
             joined = _joined(trace, [accesses[n] for n in numbers], block)
-            if joined.bits > max(lays[n].bits for n in numbers):
+            apart = sum(lays[n].fetched for n in numbers)
+            if joined.bits > max(lays[n].bits for n in numbers) or joined.fetched < apart:
                 nothing = replace(joined, count=0.0, useful=0.0, fetched=0.0)
                 for n in numbers:
                     lays[n] = replace(joined if n == numbers[0] else nothing, access=accesses[n])
@@ -391,7 +371,7 @@ def _joined(trace: Trace, accesses: Sequence[Access], block: int) -> Lay:
     )
 
 
-def _look(trace: Trace, access: Access, block: int, beside: tuple[int, ...] = (0,)) -> _Seen:
+def _look(trace: Trace, access: Access, block: int, beside: tuple[int, ...] = (0,)) -> Sample:
     """The sample of an access, and of those at distances from it."""
     walk, varies, address = trace.walk, trace.varies_with(access.index), trace.address(access)
     loops = tuple([(name, size) for name, size in trace.loops.items() if name in varies])
@@ -412,8 +392,8 @@ def _look(trace: Trace, access: Access, block: int, beside: tuple[int, ...] = (0
         address = maps.add(base, maps.constant(offset % (8 * LINE // access.bits)))
     rounds = walk.rounds if ROUND in varies else 1
     limits = tuple([item for item in walk.limits.items() if item[0] in used]) if walk.limits else ()
-    frame = _Frame(walk.threads, max(1, block), rounds, walk.rounds, walk.items, places, loops, drawn, limits)
-    return _seen(frame, address, access.bits, outside, beside)
+    frame = Frame(walk.threads, max(1, block), rounds, walk.rounds, walk.items, places, loops, drawn, limits)
+    return sample(frame, address, access.bits, outside, beside)
 
 
 def _renamed(index: Index, names: Mapping[str, Expression]) -> Index:
@@ -432,168 +412,3 @@ def _drawn_for(trace: Trace, used: frozenset[str]) -> tuple[frozenset[str], tupl
             drawn.append((name, at, size))
             used = used.union(*map(variables_of, at))
     return used, tuple(reversed(drawn))
-
-
-class _Frame(NamedTuple):
-    """The threads, rounds and steps from which an access is sampled: with the address, all that `_Seen` depends on."""
-
-    threads: int
-    block: int
-    rounds: int
-    all_rounds: int
-    items: int
-    places: tuple[tuple[str, Expression], ...]
-    loops: tuple[tuple[str, int], ...]
-    drawn: tuple[tuple[str, Index, int], ...]
-    limits: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """The accesses of the sampled threads.
-
-    places    the number of distinct elements
-    sectors   the number of distinct sectors
-    scale     the factor from the sample to all threads
-    together  neighbouring items that one instruction moves
-    is_exact  whether items beyond the limits of the frame do not count; else they do, as if they existed
-    is_shared whether all items of a thread access the same element
-
-    The others are as in `Lay`.
-    """
-
-    places: int
-    sectors: int
-    scale: float
-    together: int
-    is_exact: bool
-    is_shared: bool
-    run: float
-    lines: int
-    advance: int
-
-
-def _different(numbers: Numbers) -> Numbers:
-    """The distinct numbers in ascending order. If they are dense, as mostly in kernels, they are marked in an array,
-    which takes less time than sorting. Addresses come in long runs that ascend: a stable sort merges them."""
-    low, high = int(numbers.min()), int(numbers.max())
-    if high - low > SPARSE * numbers.size:
-        ascending = np.sort(numbers, axis=None, kind="stable")
-        return ascending[np.append(True, ascending[1:] != ascending[:-1])]
-    marked = np.zeros(high - low + 1, bool)
-    marked[numbers.ravel() - low] = True
-    return marked.nonzero()[0] + low
-
-
-def _blocks_of(places: Numbers, bits: int, size: int) -> Numbers:
-    """The numbers of the blocks of memory of `size` bytes that elements are in."""
-    return places // (8 * size // bits) if 8 * size % bits == 0 else places * bits // 8 // size
-
-
-@functools.lru_cache(maxsize=256)
-def _counted(start: int, count: int, axis: int) -> Numbers:
-    """As many numbers from the first on, along one of the axes threads, rounds, items and steps."""
-    return (start + np.arange(count)).reshape((1,) * axis + (-1,) + (1,) * (3 - axis))
-
-
-@functools.lru_cache(maxsize=4096)
-def _seen(
-    frame: _Frame, address_at: Expression, bits: int, outside: tuple[Expression, ...], beside: tuple[int, ...] = (0,)
-) -> _Seen:
-    """The sample for a frame and an address, with the addresses at distances from it as further items. Cached, because
-    kernels that differ in what they compute often access memory in the same way. `outside` has the expressions of the
-    index that may be out of bounds."""
-    threads = min(frame.threads, frame.block, _SAMPLED[0])
-    rounds = min(frame.rounds, _SAMPLED[1])
-    loops = dict(frame.loops)
-    counts: dict[str, int] = {}
-    for name, size in reversed(loops.items()):  # the innermost first
-        counts[name] = min(size, max(1, _SAMPLED[2] // math.prod(counts.values())))
-    steps = math.prod(counts.values())
-    env: dict[str, Numbers] = {
-        THREAD: _counted(frame.threads // 2 // threads * threads, threads, 0),
-        ROUND: _counted((frame.all_rounds - rounds) // 2, rounds, 1),
-        ITEM: _counted(0, frame.items, 2),
-    }
-    numbers = np.unravel_index(np.arange(steps), [counts[name] for name in loops]) if loops else ()
-    env.update({n: (loops[n] - counts[n]) // 2 + number for n, number in zip(loops, numbers, strict=True)})
-    env.update({name: value_of(place, env) for name, place in frame.places})
-    for name, at, size in frame.drawn:  # scattered, but equal for equal indices
-        env[name] = sum((value_of(e, env) for e in at), start=np.asarray(1)) * 40503 % max(1, size)
-    address = value_of(address_at, env)
-    address = address.reshape((1,) * (4 - address.ndim) + address.shape)
-    existing = address
-    if frame.limits and rounds == frame.all_rounds:
-        within = np.logical_and.reduce([np.broadcast_to(env[n] < size, address.shape) for n, size in frame.limits])
-        existing = address[within] if within.any() else address
-    is_exact = existing is not address
-    if len(beside) > 1:
-        every = np.stack([address + distance for distance in beside], axis=3)
-        address = np.sort(every.reshape(*address.shape[:2], -1, address.shape[3]), axis=2)
-        existing = np.add.outer(np.asarray(beside), existing) if is_exact else address
-    places = _different(existing)
-    sector = _blocks_of(places, bits, SECTOR)
-    sectors = 1 + int(np.count_nonzero(sector[1:] != sector[:-1]))
-    scale = frame.threads / threads * math.prod(loops.values()) / steps * (frame.rounds / rounds)
-    apart = any(_misses_apart(expression, env) for expression in outside)
-    together = 1 if apart or address.shape[2] == 1 else _together(address, bits)
-    is_shared = address.shape[2] > 1 and _is_shared(address[:1, :1]) and _is_shared(address)
-    lanes = _blocks_of(address[:32, 0, 0, 0], bits, LINE)
-    return _Seen(
-        len(places),
-        sectors,
-        scale,
-        together,
-        is_exact,
-        is_shared,
-        run=len(places) * bits / 8 / (1 + int(np.count_nonzero(places[1:] - places[:-1] > 1))),
-        lines=max(len(set(lanes.tolist())), 32 * together * bits // 8 // LINE if len(lanes) > 1 else 1),
-        advance=_advance(address, bits),
-    )
-
-
-def _misses_apart(expression: Expression, env: Mapping[str, Numbers]) -> bool:
-    """Whether some of a thread's items may be out of bounds while others are not."""
-    at = value_of(expression, env)
-    at = at.reshape((1,) * (4 - at.ndim) + at.shape)
-    return bool((at != at[:, :, :1]).any())
-
-
-def _is_shared(address: Numbers) -> bool:
-    """Whether all items of a thread access the same element."""
-    return bool((address == address[:, :, :1]).all())
-
-
-def _together(address: Numbers, bits: int) -> int:
-    """The number of neighbouring items that one instruction moves: they are a thread's items, or equal parts of
-    them."""
-    items, moved = address.shape[2], min(address.shape[2], max(1, WIDEST_BITS // bits))
-    first = address[:1, :1]  # asked first: most that differ anywhere differ there
-    while moved > 1 and not (items % moved == 0 and _is_moved(first, moved) and _is_moved(address, moved)):
-        moved //= 2
-    return moved
-
-
-def _is_moved(address: Numbers, count: int) -> bool:
-    """Whether one instruction may move that many items: they are neighbours, and begin at a multiple of the count."""
-    threads, rounds, items, steps = address.shape
-    parts = address.reshape(threads, rounds, items // count, count, steps)
-    if (parts[:, :, :, 0] % count).any():
-        return False
-    return bool((parts[:, :, :, 1:] - parts[:, :, :, :-1] == 1).all())
-
-
-def _advance(address: Numbers, bits: int) -> int:
-    """The median distance of a thread's accesses in consecutive steps, in bytes."""
-    if address.shape[3] > 1:
-        steps = np.abs(address[..., 1:] - address[..., :-1])
-    elif address.shape[1] > 1:
-        steps = np.abs(address[:, 1:] - address[:, :-1])
-    else:
-        return 0
-    least, middle = int(steps.min()), steps.size // 2
-    if least == steps.max():  # as mostly
-        return least * bits // 8
-    halves = np.partition(steps, (middle - 1, middle), axis=None)
-    median = halves[middle] if steps.size % 2 else (halves[middle - 1] + halves[middle]) / 2
-    return int(median) * bits // 8

@@ -216,7 +216,7 @@ def rows_beside(reduce: Instruction) -> tuple[Space, int] | None:
     """The space of the rows that a reduce of columns reads, and the number of rows that it folds."""
     if reduce.opcode != "reduce" or reduce.shape.is_tuple or not starts_with_identity(reduce):
         return None
-    if reduce.shape.type.is_complex or not row_reduction.may_be_reordered(reduce):
+    if not row_reduction.may_be_reordered(reduce):
         return None
     shape, gone = reduce.operands[0].shape, reduce.ints("dimensions")
     sides = [(d in gone, shape.dimensions[d]) for d in shape.minor_to_major if shape.dimensions[d] != 1]

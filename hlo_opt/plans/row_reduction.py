@@ -82,8 +82,6 @@ def space_of(reduce: Instruction) -> Space | None:
     columns = math.prod(shape.dimensions[d] for d in gone)
     if not shape.element_count or not may_be_reordered(reduce):
         return None
-    if any(leaf.type.is_complex for leaf in reduce.shape.leaves()):
-        return None  # no shuffle moves a pair of numbers
     if minor < WARP and (minor != columns or minor < FEWEST or minor <= short_row_vector(reduce, minor)):
         return None
     return Space(shape.element_count // columns, columns)

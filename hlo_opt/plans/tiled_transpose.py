@@ -11,9 +11,9 @@ result moves as a transpose does: JAX writes `x.T + y` with a transpose that is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from hlo_opt.analysis.memory.forms import (
     TILE,
@@ -25,7 +25,7 @@ from hlo_opt.analysis.memory.forms import (
     tiled_read,
 )
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.ir import Instruction
+from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, delinearize, divide, linearize, modulo, multiply, variable
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
@@ -36,6 +36,9 @@ from hlo_opt.plans.reads import address_of
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk, leaves_at
 
 BLOCK = 128
+
+D = TypeVar("D", bound=Hashable)
+"""What describes a move of elements."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,7 @@ def match(
         description = tiled_move(instruction)
         if description is not None:
             frames.setdefault(TransposeFrame.of(description), []).append(instruction)
-    for instruction, description in _in_other_order(region, roots):
+    for instruction, description in in_other_order(region, roots, tiled_read):
         frames.setdefault(TransposeFrame.of(description), []).append(instruction)
     parts, rest = [], list(roots)
     for frame in sorted(frames, key=lambda f: -math.prod(f.sizes)):  # equal ones in the order of the text
@@ -231,30 +234,35 @@ def read_along(roots: Iterable[Instruction], among: Iterable[Instruction]) -> se
     return read
 
 
-def _in_other_order(region: Region, roots: Sequence[int]) -> list[tuple[Instruction, TiledTranspose]]:
+def in_other_order(
+    region: Region, roots: Sequence[int], described: Callable[[Shape, tuple[int, ...], Shape], D | None]
+) -> list[tuple[Instruction, D]]:
     """The parameters, and transposes that are only changes of layout, that an output of another layout reads element by
-    element, each with the move of its elements."""
+    element, each with the description of the move of its elements, where it has one: of (shape of the operand, its
+    dimension for each of the result, shape of the result), as `relative_order` takes them."""
     names = [p for p in region.parameters if p.shape.is_array and p.shape.rank > 1]
     names += [i for i in region.computation.instructions if only_renames(i)]
-    moves: dict[tuple[Instruction, TiledTranspose], None] = {}
+    moves: dict[tuple[Instruction, D], None] = {}
     for root in (region.roots[n] for n in roots):
         shape = next(root.shape.leaves())
         among = {i for i in names if i.shape.is_array and i.shape.element_count == shape.element_count}
         if any(i.shape.minor_to_major != shape.minor_to_major or i.operands for i in among):
-            moves |= dict.fromkeys(_moved(root, among))
+            moves |= dict.fromkeys(_moved(root, among, described))
     return sorted(moves, key=lambda pair: names.index(pair[0]))
 
 
-def _moved(root: Instruction, among: set[Instruction]) -> Iterator[tuple[Instruction, TiledTranspose]]:
-    """The instructions of `among` that a root reads element by element in another order, each with the move of its
-    elements."""
+def _moved(
+    root: Instruction, among: set[Instruction], described: Callable[[Shape, tuple[int, ...], Shape], D | None]
+) -> Iterator[tuple[Instruction, D]]:
+    """The instructions of `among` that a root reads element by element in another order, each with the description of
+    the move of its elements."""
     shape = next(root.shape.leaves())
     whole = tuple(variable(f"d{d}", size) for d, size in enumerate(shape.dimensions))
 
-    def move(instruction: Instruction, index: Index) -> TiledTranspose | None:
+    def move(instruction: Instruction, index: Index) -> D | None:
         if instruction not in among or set(index) != set(whole):
             return None
-        return tiled_read(instruction.shape, tuple(index.index(v) for v in whole), shape)
+        return described(instruction.shape, tuple(index.index(v) for v in whole), shape)
 
     def is_end(instruction: Instruction, index: Index) -> bool:
         return move(instruction, index) is not None or tiled_move(instruction) is not None

@@ -200,7 +200,7 @@ def _moved() -> list[Program]:
             least=2.0 * (1 << 23) * 12 + (1 << 25), reason="rows of 12 bytes come in sectors of 32"),
         _pattern("gather of rows of 64 bf16", lambda t, i: t[i], spec(BF16, 1 << 20, 64), spec(I32, 1 << 20)),
         _pattern("take along an axis f32 4096x8192", lambda t, i: jnp.take_along_axis(t, i, 1), spec(F32, 4096, 8192),
-            spec(I32, 4096, 8192)),
+            spec(I32, 4096, 8192), reason="elements of a row in any order come in sectors of 32 bytes from L2"),
         _pattern("scatter-add of rows of 64 f32", lambda t, i, u: t.at[i].add(u), spec(F32, 1 << 20, 64),
             spec(I32, 1 << 20), spec(F32, 1 << 20, 64), least=3.0 * (1 << 28) + (1 << 22)),
         _pattern("scatter-add of rows of 100 bf16", lambda t, i, u: t.at[i].add(u), spec(BF16, 1 << 20, 100),

@@ -1,6 +1,6 @@
 """Our kernels next to the physical limit: python -m scripts.bench.kernel_limits [--target T] [--out FILE] [NAME...]
 
-Each program of `kernel_programs` and `kernel_further` is fused, and every launch priced by its plan
+Each program of `kernel_programs`, `kernel_further` and `kernel_layouts` is fused, and every launch priced by its plan
 (`hlo_opt.plans.price`); no GPU is needed. NAME picks the programs whose names hold one. Copies that the schedule makes
 beside launches, and libraries' calls, are no kernels of ours and not counted.
 
@@ -39,6 +39,7 @@ from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.price import Price, price
 from hlo_opt.runtime.schedule import build_schedule, ops
 from scripts.bench.kernel_further import further
+from scripts.bench.kernel_layouts import layouts
 from scripts.bench.kernel_programs import Program, least_bytes, programs
 
 CLOSE = 15.0
@@ -253,7 +254,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write the table to it")
     given = parser.parse_args()
     target = find(given.target)
-    chosen = [p for p in [*programs(), *further()] if not given.names or any(name in p.name for name in given.names)]
+    chosen = [
+        p
+        for p in [*programs(), *further(), *layouts()]
+        if not given.names or any(name in p.name for name in given.names)
+    ]
     if not chosen:
         parser.error("no program has such a name")
     rows = [row_of(program, target) for program in chosen]

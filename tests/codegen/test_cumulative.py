@@ -79,6 +79,13 @@ def test_reducers_and_types(kind: str, tool: Any) -> None:
         tool.all_agree([t for t in texts if "multiply" not in t], relative=1e-2 if kind in ("bf16", "f16") else 1e-6)
 
 
+def test_complex_numbers(tool: Any) -> None:
+    shapes = (((3, 40), 1), ((1, 3000), 1), ((50, 3), 0))
+    texts = [cumulative(s, axis, kind, init="(0, 0)") for kind in ("c64", "c128") for s, axis in shapes]
+    assert {tool.plan(text).kind for text in texts} == {"cumulative"}
+    tool.all_agree(texts)
+
+
 def test_maxima_hand_on_what_is_no_number(tool: Any) -> None:
     text = cumulative((2, 300), 1, opcode="maximum", init="-inf")
     given = np.arange(600, dtype=np.float32).reshape(2, 300)

@@ -15,13 +15,14 @@ def norm(teams: int, stretch: int, columns: int, kind: str = "f32", fold: str = 
     """Sums of rows, what follows them, and of each stretch the sums of two arrays' columns."""
     rows = teams * stretch
     whole, parts = f"{kind}[{rows},{columns}]", f"{kind}[{teams},{columns}]"
-    init = {"max": {"f32": "-inf", "s32": "-2147483648"}.get(kind, "0"), "add": "0"}[fold]
+    zero = "(0, 0)" if kind[0] == "c" else "0"
+    init = {"max": {"f32": "-inf", "s32": "-2147483648"}.get(kind, "0"), "add": zero}[fold]
     return module(
         kind,
         f"""  x = {whole} parameter(0)
   g = {whole} parameter(1)
   w = {kind}[{columns}] parameter(2)
-  z = {kind}[] constant(0)
+  z = {kind}[] constant({zero})
   i = {kind}[] constant({init})
   sum = {kind}[{rows}] reduce(x, z), dimensions={{1}}, to_apply=add
   many = {whole} broadcast(sum), dimensions={{0}}
@@ -70,6 +71,12 @@ def test_sizes(
 def test_types(tool: Any, kind: str) -> None:
     assert tool.plan(norm(132, 2, 2048, kind)).kind == "row-and-column-reduction"
     tool.agrees(norm(132, 2, 2048, kind), whole=True)
+
+
+def test_complex_numbers(tool: Any) -> None:
+    text = norm(132, 2, 2048, "c64").replace("maximum", "multiply")
+    assert tool.plan(text).kind == "row-and-column-reduction"
+    tool.agrees(text, whole=True)
 
 
 def test_the_next_row_is_asked_for(planner: Any) -> None:

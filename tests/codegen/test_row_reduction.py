@@ -42,6 +42,24 @@ def row_sum(rows: int, columns: int, element_type: str = "f32", init: str = "0",
     )
 
 
+def test_complex_numbers(tool: Any) -> None:
+    """Rows of part of a warp, of a warp, of several, of a block, and shared by blocks; a sum read in a second pass."""
+    sizes = [(9, 3), (7, 33), (5, 513), (3, 2500), (1, 90_001), (200, 16)]
+    texts = [row_sum(rows, columns, kind, "(1, -2)") for kind in ("c64", "c128") for rows, columns in sizes]
+    share = module(
+        "c64",
+        """  p = c64[6,70]{1,0} parameter(0)
+  z = c64[] constant((0, 0))
+  s = c64[6]{0} reduce(p, z), dimensions={1}, to_apply=add
+  b = c64[6,70]{1,0} broadcast(s), dimensions={0}
+  ROOT r = c64[6,70]{1,0} subtract(p, b)
+""",
+    ).replace("maximum", "multiply")  # complex numbers have no order
+    texts = [text.replace("maximum", "multiply") for text in texts]
+    assert {tool.plan(text).kind for text in (*texts[1:5], share)} == {"row-reduction"}
+    tool.all_agree([*texts, share])
+
+
 @pytest.mark.parametrize(
     ("rows", "columns", "threads", "rows_per_block"),
     [(7, 32, 8, 8), (9, 33, 8, 12), (5, 513, 64, 4), (4, 1100, 96, 2), (3, 2500, 160, 1), (1, 40001, 1024, 1)],

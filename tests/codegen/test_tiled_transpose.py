@@ -51,6 +51,35 @@ def test_the_fastest_dimension_stays(tool: Any) -> None:
     tool.all_agree(texts)
 
 
+def test_neighbours_wider_than_a_bank_stay_together(tool: Any) -> None:
+    texts = [transpose((33, 40, 3), (1, 0, 2)), transpose((65, 31, 3), (1, 0, 2), "f64")]
+    assert kinds(tool, texts) == {"tiled-transpose"}
+    short = [transpose((65, 2, 3), (1, 0, 2)), transpose((33, 40, 8), (1, 0, 2))]  # sectors are whole there
+    assert kinds(tool, short) == {"loop"}
+    tool.all_agree([*texts, *short])
+
+
+def test_a_reshape_of_another_order_is_a_move(tool: Any) -> None:
+    """As JAX writes a transpose between two reshapes: of keys for a product, and back."""
+    keys = """HloModule m
+ENTRY e {
+  x = bf16[2,70,120]{2,1,0} parameter(0)
+  s = bf16[2,70,3,40]{3,2,1,0} reshape(x)
+  t = bf16[2,3,40,70]{2,1,3,0} transpose(s), dimensions={0,2,3,1}
+  ROOT r = bf16[6,40,70]{2,1,0} reshape(t)
+}
+"""
+    back = """HloModule m
+ENTRY e {
+  x = f32[70,120]{1,0} parameter(0)
+  r = f32[70,3,40]{0,2,1} reshape(x)
+  ROOT n = f32[70,3,40]{0,2,1} negate(r)
+}
+"""
+    assert kinds(tool, [keys, back]) == {"tiled-transpose"}
+    tool.all_agree([keys, back])
+
+
 def test_types(tool: Any) -> None:
     texts = [transpose((35, 66), (1, 0), t) for t in TYPES]
     assert kinds(tool, texts) == {"tiled-transpose"}

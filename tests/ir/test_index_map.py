@@ -125,3 +125,11 @@ def test_digits_that_do_not_overlap_say_what_a_variable_is() -> None:
 def test_equal_expressions_have_equal_hashes() -> None:
     one, other = (im.Sum(0, 9, im.Variable(0, 4, "i"), im.Variable(0, 5, "j")) for _ in range(2))
     assert one == other and one is not other and hash(one) == hash(other) == hash(one)
+
+
+def test_a_part_of_a_digit_joins_its_neighbours() -> None:
+    """(x mod 128) / 2 is a digit of x, too: with those above it, it is x / 2 again."""
+    x = im.variable("x", 1 << 20)
+    digit = im.divide(im.modulo(x, 128), 2)
+    assert digit == im.modulo(im.divide(x, 2), 64)
+    assert im.add(im.multiply(im.divide(x, 128), 64), digit) == im.divide(x, 2)

@@ -92,6 +92,24 @@ def test_rows_with_sums_of_columns_are_two_kernels(passes: str | None) -> None:
     same(gradient(), made)
 
 
+def test_parts_of_narrow_sums_are_wide() -> None:
+    """The sums of columns are bf16, each rounded once: their parts are f32."""
+    whole = f"bf16[{ROWS},{COLUMNS}]"
+    narrow = f"""  n = {whole} convert(dxg)
+  zn = bf16[] constant(0)
+  third = bf16[{COLUMNS}] reduce(n, zn), dimensions={{0}}, to_apply=narrow
+"""
+    reducer = SUM.replace("sum {", "narrow {").replace("f32", "bf16")
+    shapes = f"f32[{ROWS},{COLUMNS}], f32[{COLUMNS}], bf16[{COLUMNS}]"
+    text = gradient(narrow, "dx, first, third", shapes).replace(SUM, SUM + reducer)
+    made = joined(text)
+    assert kinds(made)[-1] == "row-and-column-reduction" and len(kinds(made)) <= 3
+    parts = [i.shape.type.name for c in made.computations for i in c.instructions if i.name.startswith("parts")]
+    assert parts == ["f32", "f32"]
+    hlo_opt.parse(str(made))
+    same(text, made)
+
+
 def test_what_follows_a_sum_of_columns_goes_into_the_second_kernel() -> None:
     after = f"""  p = f32[{COLUMNS}] parameter(3)
   half = f32[] constant(0.5)

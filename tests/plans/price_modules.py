@@ -87,6 +87,8 @@ _ENTRIES = {
     " ROOT r = (f32[{rows},{columns}], f32[{stretches},{columns}]) tuple(d, p)",
     "column-reduction": "x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n ROOT r = f32[{columns}] "
     "reduce(x, z), dimensions={0}, to_apply=sum",
+    "register-transpose": "x = {t}[{elements},3] parameter(0)\n ROOT r = {t}[3,{elements}] transpose(x), "
+    "dimensions={1,0}",
     "tiled-transpose": "x = {t}[{rows},{columns}] parameter(0)\n ROOT r = {t}[{columns},{rows}] transpose(x), "
     "dimensions={1,0}",
     "tiled-transpose of pairs": "x = f32[{rows},{columns},2] parameter(0)\n ROOT r = f32[{columns},{rows},2] "

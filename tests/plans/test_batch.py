@@ -13,7 +13,8 @@ from hlo_opt.ir.index_map import variable
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.batch import Batch, match
 from hlo_opt.plans.price import price
-from hlo_opt.plans.reads import address_of, value_of
+from hlo_opt.plans.reads import address_of
+from hlo_opt.plans.samples import value_of
 from tests.small_modules import H100
 
 

@@ -128,6 +128,19 @@ def test_lanes_that_lie_apart_waste_sectors() -> None:
     assert share_of_copy(planned("tiled-transpose", 8192, 8192)) > 0.75
 
 
+def test_data_that_chooses_among_few_bytes_at_a_time_wastes_no_sectors() -> None:
+    """Elements of each row in any order leave the rest of their sectors in L2; those of columns do not."""
+    take = """ x = f32[{rows},{columns}] parameter(0)
+ i = s32[{rows},{columns},1] parameter(1)
+ ROOT r = f32[{rows},{columns}] gather(x, i), offset_dims={}, collapsed_slice_dims={D}, start_index_map={D},
+ operand_batching_dims={B}, start_indices_batching_dims={B}, index_vector_dim=2, slice_sizes={1,1}"""
+    along, across = (
+        planned(take.replace("{D}", f"{{{d}}}").replace("{B}", f"{{{1 - d}}}"), 4096, 8192) for d in (1, 0)
+    )
+    assert price(along, H100).bytes < 1.01 * price(along, H100).least
+    assert price(across, H100).bytes > 3 * price(across, H100).least
+
+
 def test_rows_that_registers_hold_are_read_once_and_longer_ones_as_often_as_they_are_walked() -> None:
     softmax = (
         " x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n e = f32[{rows},{columns}] exponential(x)\n"

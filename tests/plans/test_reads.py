@@ -7,7 +7,8 @@ import pytest
 
 from hlo_opt.plans import Plan
 from hlo_opt.plans.kinds import kind_of
-from hlo_opt.plans.reads import Lay, Trace, _different, lay_of, lays_of, traced
+from hlo_opt.plans.reads import Lay, Trace, lay_of, lays_of, traced
+from hlo_opt.plans.samples import different
 from tests.plans.price_modules import planned
 
 
@@ -28,7 +29,7 @@ def lays(made: Plan) -> list[Lay]:
 @pytest.mark.parametrize("low", [-7, 0, 10**12])
 def test_the_different_numbers_in_order(apart: int, low: int) -> None:
     numbers = low + apart * np.random.default_rng(apart).integers(0, 50, (8, 4, 1, 5))
-    assert np.array_equal(_different(numbers), np.unique(numbers))
+    assert np.array_equal(different(numbers), np.unique(numbers))
 
 
 def test_neighbours_move_together_up_to_16_bytes() -> None:
@@ -169,3 +170,16 @@ def test_what_a_row_has_once_is_counted_once() -> None:
     rows = 1024 // segment.part.teams  # type: ignore[attr-defined]
     assert {trace.times(index) for i, index, _ in trace.values if i.opcode == "multiply"} == {rows}
     assert trace.walk.rounds == rows * 2
+
+
+def test_neighbours_of_odd_planes_share_sectors_where_they_share_no_instruction() -> None:
+    """Each thread reads one row of three: 96 bits are no access, but three times 32 of one sector."""
+    odd = """ x = f32[65536,3] parameter(0)
+ a = f32[65536,1] slice(x), slice={[0:65536], [0:1]}
+ b = f32[65536,1] slice(x), slice={[0:65536], [1:2]}
+ c = f32[65536,1] slice(x), slice={[0:65536], [2:3]}
+ d = f32[65536,1] add(a, b)
+ ROOT r = f32[65536,1] add(d, c)"""
+    found = joined(odd)
+    assert {lay.bits for lay in found} == {32}
+    assert sum(lay.fetched for lay in found) == sum(lay.useful for lay in found) == 65536 * 12

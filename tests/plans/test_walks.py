@@ -12,7 +12,8 @@ from hlo_opt.ir import Shape
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans import Plan
 from hlo_opt.plans.kinds import KINDS, kind_of
-from hlo_opt.plans.reads import address_of, traced, value_of
+from hlo_opt.plans.reads import address_of, traced
+from hlo_opt.plans.samples import value_of
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 from tests.plans.price_modules import NAMES, planned
 
@@ -45,6 +46,7 @@ def test_there_is_a_module_of_every_kind() -> None:
 
 SIZES = {
     "block-scatter": (1024, 512),
+    "register-transpose": (256, 512),
     "row-and-column-reduction": (4256, 160),
     "sort": (3, 64),
     "sort across": (3, 40),

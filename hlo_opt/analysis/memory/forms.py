@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ops.emission import HEROES, ORDERS, XlaEmitter
+from hlo_opt.ops.emission import HEROES, MOVERS, ORDERS, XlaEmitter
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,9 @@ SMALL_MINIMUM = 8
 SMALL_PRODUCT = 8192
 TILE = 32
 BANK_BITS = 32
+XLA_WIDEST_KEPT, WIDEST_KEPT = 64, 224
+"""Bits of neighbours that stay neighbours in a tiled transpose, at the most: for XLA's emitter, and for our kernels. A
+loop reads whole sectors of 256 bits in any order; it also reads them whole where one of the sides is short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,23 +214,38 @@ def only_renames(instruction: Instruction) -> bool:
 
 def tiled_transpose(instruction: Instruction) -> TiledTranspose | None:
     """The description of a transpose for the transpose emitter; None where a loop is better."""
-    return _tiled(instruction, packs=True) if _transposes(instruction) else None
+    order = memory_order(instruction) if _transposes(instruction) else None
+    return None if order is None else _described(order, bits_of(instruction.shape), packs=True)
+
+
+def move_of(instruction: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The order of memory (see `memory_order`) of what moves elements in our kernels: transposes, copies, and reshapes
+    of arrays that do not lie as their dimensions say, as JAX writes a transpose between two reshapes."""
+    if instruction.opcode in ORDERS or instruction.opcode not in MOVERS:
+        return memory_order(instruction)
+    given, made = instruction.operands[0].shape, instruction.shape
+    if _is_straight(given) == _is_straight(made):
+        return None
+    turned = given if _is_straight(made) else made
+    straight = Shape(turned.type, turned.dimensions)
+    from_to = (turned, straight) if turned is given else (straight, turned)
+    return relative_order(from_to[0], tuple(range(turned.rank)), from_to[1])
+
+
+def _is_straight(shape: Shape) -> bool:
+    """Whether memory is in the order of dimensions."""
+    return shape.minor_to_major == tuple(reversed(range(shape.rank)))
 
 
 def tiled_move(instruction: Instruction) -> TiledTranspose | None:
-    """The description of a transpose or layout copy that our kernels tile, without packing; None where a loop is
-    better."""
-    return _tiled(instruction, packs=False)
+    """The description of a move (see `move_of`) that our kernels tile, without packing; None where a loop is better."""
+    order = move_of(instruction)
+    return None if order is None else _described(order, bits_of(instruction.shape), packs=False)
 
 
 def tiled_read(operand: Shape, logical: tuple[int, ...], result: Shape) -> TiledTranspose | None:
     """The description of reading `operand` in the order of `result` (see `relative_order`), as `tiled_move`."""
     return _described(relative_order(operand, logical, result), bits_of(operand), packs=False)
-
-
-def _tiled(instruction: Instruction, *, packs: bool) -> TiledTranspose | None:
-    order = memory_order(instruction)
-    return None if order is None else _described(order, bits_of(instruction.shape), packs=packs)
 
 
 def _described(order: tuple[tuple[int, ...], tuple[int, ...]], bits: int, *, packs: bool) -> TiledTranspose | None:
@@ -237,17 +255,21 @@ def _described(order: tuple[tuple[int, ...], tuple[int, ...]], bits: int, *, pac
     packed = _packed(sizes, permutation, bits) if packs else None
     if packed is not None:
         return TiledTranspose(sizes, permutation, BANK_BITS // 8 * TILE * TILE * (BANK_BITS // bits), *packed)
-    shared_bytes = _tile_bytes(sizes, permutation, bits)
+    shared_bytes = _tile_bytes(sizes, permutation, bits, XLA_WIDEST_KEPT if packs else WIDEST_KEPT)
     return None if shared_bytes is None else TiledTranspose(sizes, permutation, shared_bytes)
 
 
-def _tile_bytes(sizes: tuple[int, ...], permutation: tuple[int, ...], bits: int) -> int | None:
-    """Shared memory of a tile moved element by element; None where tiling does not pay."""
+def _tile_bytes(sizes: tuple[int, ...], permutation: tuple[int, ...], bits: int, widest: int) -> int | None:
+    """Shared memory of a tile moved element by element; None where tiling does not pay. `widest`: bits of neighbours
+    that stay neighbours, at the most."""
     rank, minor = len(permutation), sizes[-1]
     if permutation[-1] == rank - 1:
         second_out = sizes[-2]
         second_in = sizes[permutation.index(rank - 2)]
-        if bits * minor <= 64 and bits * minor * min(second_out, second_in) >= 128:
+        if bits * minor > widest:
+            return None
+        least = MINIMUM if bits * minor > XLA_WIDEST_KEPT else 128 / (bits * minor)
+        if min(second_out, second_in) >= least:
             return TILE * (TILE + 1) * bits * minor // 8
         return None
     if bits == 4:

@@ -54,6 +54,20 @@ template <typename T> __device__ __forceinline__ bool operator>=(hlo_complex<T> 
 template <typename T> __device__ __forceinline__ bool operator<=(hlo_complex<T> a, hlo_complex<T> b) {
   return (a.re < b.re && a.im == a.im && b.im == b.im) || (a.re == b.re && a.im <= b.im);
 }
+#if defined(__CUDA_ARCH__) && !defined(__shfl_sync)
+// CUDA shuffles real numbers only; the host has macros of its own
+template <typename T> __device__ __forceinline__ hlo_complex<T> __shfl_sync(unsigned mask, hlo_complex<T> z, int lane) {
+  return hlo_complex<T>(__shfl_sync(mask, z.re, lane), __shfl_sync(mask, z.im, lane));
+}
+template <typename T>
+__device__ __forceinline__ hlo_complex<T> __shfl_down_sync(unsigned mask, hlo_complex<T> z, unsigned lanes) {
+  return hlo_complex<T>(__shfl_down_sync(mask, z.re, lanes), __shfl_down_sync(mask, z.im, lanes));
+}
+template <typename T>
+__device__ __forceinline__ hlo_complex<T> __shfl_up_sync(unsigned mask, hlo_complex<T> z, unsigned lanes) {
+  return hlo_complex<T>(__shfl_up_sync(mask, z.re, lanes), __shfl_up_sync(mask, z.im, lanes));
+}
+#endif
 
 // @hlo_bits_128
 struct hlo_bits_128 { unsigned long long low, high; };

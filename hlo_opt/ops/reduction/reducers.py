@@ -97,7 +97,7 @@ def widened(reducer: Computation) -> Computation:
         copy = edit.copied(
             i, i.name, [copies[o] for o in i.operands], {n: _attribute(v) for n, v in i.attributes.items()}
         )
-        copy.shape, copy.literal = _wide(i.shape), None if i.literal is None else _literal(i.literal)
+        copy.shape, copy.literal = _wide(i.shape), None if i.literal is None else widened_literal(i.literal)
         copies[i] = edit.append(wide, copy)
     edit.set_root(wide, copies[reducer.root])
     return wide
@@ -140,7 +140,8 @@ def _attribute(value: Attribute | Called) -> Attribute | Called:
     return Called(*(widened(c) for c in value.computations))
 
 
-def _literal(literal: Literal) -> Literal:
+def widened_literal(literal: Literal) -> Literal:
+    """The literal in f32, if it is of a narrower float."""
     if not literal.shape.is_array or not literal.shape.type.is_narrow_float:
         return literal
     import numpy as np
