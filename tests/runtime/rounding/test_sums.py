@@ -145,17 +145,6 @@ def test_a_scatter_with_a_reducer_of_its_own_rounds_where_it_updates() -> None:
     assert np.array_equal(kept[7:], np.arange(7, 30))
 
 
-def test_a_product_of_complex_numbers_has_an_open_order() -> None:
-    a = complex_normal(6, 9)
-    body = (
-        "  a = c64[6,9]{1,0} parameter(0)\n  b = c64[] constant((1, 0))\n  ROOT c = c64[6]{0} reduce(a, b), "
-        "dimensions={1}, to_apply=multiply_c64"
-    )
-    (made,) = run(parsed(body), [a])
-    assert isinstance(made, Spread)
-    rounds_otherwise(made, a.astype(np.complex128).prod(axis=1), 6)
-
-
 def test_a_scatter_of_a_narrow_type_rounds_on_the_way() -> None:
     a, u = normal(30, t="bf16"), normal(50, t="bf16")
     holds(scattered("bf16"), a, u, radius=0.01)
