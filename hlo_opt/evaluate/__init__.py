@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -40,10 +41,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Callable[..., object]:
     for home, names in _HOMES.items():
         if name in names:
-            value: object = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+            value: Callable[..., object] = getattr(importlib.import_module(f"{__name__}.{home}"), name)
             return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

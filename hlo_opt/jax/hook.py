@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import jax
 from jax.extend.xla import PipelineStage, clear_hlo_module_transformation, register_hlo_module_transformation
@@ -32,6 +33,9 @@ from hlo_opt.jax.placeholder import wanted
 from hlo_opt.jax.report import Line, Report, line
 from hlo_opt.jax.wire import ModuleBytes
 from hlo_opt.runtime.host.compiler import compiler_that_gives_way
+
+if TYPE_CHECKING:
+    from hlo_opt.jax.cuda import CudaHandler
 
 SWITCH = "HLO_OPT_JAX"
 """The environment variable; if it is `0`, `install` does nothing."""
@@ -274,7 +278,7 @@ def _cuda() -> Backend:
     return cuda()
 
 
-def _cuda_handler() -> object:
+def _cuda_handler() -> CudaHandler:
     from hlo_opt.jax.cuda import cuda_handler
 
     return cuda_handler()
