@@ -24,9 +24,10 @@ from hlo_opt.jax import bundle_texts as texts
 from hlo_opt.ops.collective.module_devices import counts
 from hlo_opt.runtime.driver.emission import check_folder, described, emit, replacing
 from hlo_opt.runtime.executable import entry_shapes
-from hlo_opt.runtime.host.frozen import frozen
+from hlo_opt.runtime.host.compiler import build, find_compiler, portable, processor_called
+from hlo_opt.runtime.host.freezing import frozen
 from hlo_opt.runtime.host.lanes_schedule import lanes_schedule
-from hlo_opt.runtime.host.library import build, find_compiler, flags_of, portable, processor_called, units_of
+from hlo_opt.runtime.host.library import flags_of, units_of
 from hlo_opt.runtime.host.own_routines import RUNTIME_FLAGS, routine_text, runtime_text
 from hlo_opt.runtime.host.words import words_of
 from hlo_opt.runtime.schedule import build_schedule
@@ -201,7 +202,7 @@ def _machine_code(
 ) -> None:
     from hlo_opt.runtime.cupy.device import architecture, compiled
     from hlo_opt.runtime.driver.emission import kernel_files
-    from hlo_opt.runtime.host.library import cache_directory
+    from hlo_opt.runtime.host.compiler import cache_directory
 
     schedule = build_schedule(module, target)
     files = kernel_files(schedule.kernels)

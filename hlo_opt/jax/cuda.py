@@ -20,7 +20,7 @@ from hlo_opt.diag import BackendError
 from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Module
 from hlo_opt.jax import records
-from hlo_opt.jax.decide import Backend
+from hlo_opt.jax.backend import Backend
 from hlo_opt.jax.device import DeviceProgram, steps_of
 from hlo_opt.jax.estimates import call_us, least_us, xla_us
 from hlo_opt.jax.handler import TARGET, capsule
@@ -28,7 +28,7 @@ from hlo_opt.jax.nvrtc import nvrtc
 from hlo_opt.jax.regions import simple_form
 from hlo_opt.passes import run
 from hlo_opt.runtime.cupy.device import architecture, compiled
-from hlo_opt.runtime.host.library import cache_directory, load
+from hlo_opt.runtime.host.compiler import cache_directory, load
 from hlo_opt.runtime.schedule import build_schedule
 
 _POINTER, _WORD = ctypes.c_void_p, ctypes.c_longlong

@@ -3,11 +3,9 @@ kernels win."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import dataclass, field
 
 from jaxlib import _hlo
 
@@ -17,12 +15,12 @@ from hlo_opt.evaluate.elided import elided_constants
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.values import Array
 from hlo_opt.jax import records
+from hlo_opt.jax.backend import HOST, Backend
+from hlo_opt.jax.calls import call_text, changed, replaced
 from hlo_opt.jax.handler import handler
 from hlo_opt.jax.measure import (
     Runnable,
     bound,
-    call_nodes,
-    call_text,
     can_hand_over,
     compared,
     drawn,
@@ -30,6 +28,7 @@ from hlo_opt.jax.measure import (
     times,
 )
 from hlo_opt.jax.memories import Memories
+from hlo_opt.jax.options import WIN, HookOptions
 from hlo_opt.jax.records import Chosen, Verdict
 from hlo_opt.jax.regions import (
     Candidate,
@@ -48,12 +47,13 @@ from hlo_opt.jax.regions import (
     work_of,
 )
 from hlo_opt.jax.report import Report, line
-from hlo_opt.jax.wire import ModuleBytes, Replacement
+from hlo_opt.jax.wire import Replacement
 from hlo_opt.ops.sets import launches, looped
 from hlo_opt.passes import run
-from hlo_opt.runtime.host.frozen import Frozen, freeze
+from hlo_opt.runtime.host.compiler import bounded_compiler
+from hlo_opt.runtime.host.freezing import freeze
+from hlo_opt.runtime.host.frozen import Frozen
 from hlo_opt.runtime.host.lanes_schedule import lanes_schedule
-from hlo_opt.runtime.host.library import bounded_compiler
 from hlo_opt.runtime.host.program import HostProgram
 from hlo_opt.runtime.numpy import Reference
 from hlo_opt.text import parse
@@ -82,11 +82,8 @@ SMALL_WORK = 1 << 18
 MOST_STEPS = 1000
 """Limit of steps, on drawn data, of loops with unknown trip counts; longer ones are not timed."""
 
-WIN = 0.9
-"""Limit of the ratio of our time to XLA's, unless the user accepts any saving: then ours must not be slower."""
-
 ESTIMATED_WIN = 0.98
-"""The same where times are estimates: these are medians of what was measured, and do not differ from run to run."""
+"""`WIN` where times are estimates: these are medians of what was measured, and do not differ from run to run."""
 
 LEAST_GRAPH = 5
 """Launches from which on XLA captures them as one CUDA graph. Source: xla_gpu_graph_min_graph_size in
@@ -101,70 +98,6 @@ LAUNCH_US = 5.0
 """What a launch costs more outside a CUDA graph: a step of k-means took 66 us with 7 launches in a graph on an H200,
 and 87 with 4 outside, whose kernels were quicker."""
 
-EVEN = 1.02
-"""Ratio of times up to which one is not slower: series of one executable differ by as much."""
-
-
-@dataclass(frozen=True)
-class HookOptions:
-    """The user's options: see `hlo_opt.jax.install`."""
-
-    preset: str = "default"
-    min_saving_us: float = 1.0
-    seconds: float = 60.0
-
-    def key(self, module: str, backend: str) -> str:
-        """The cache key of the decision about a module."""
-        return records.key_of("module", module, self.preset, str(self.min_saving_us), backend)
-
-    def takes(self, verdict: Verdict, rounds: int = 1, win: float = WIN) -> bool:
-        """Whether a region that runs `rounds` times in a run of the module is replaced. `win` is the limit of the ratio
-        of our time to XLA's, unless any saving is accepted."""
-        if self.min_saving_us <= 0:
-            return verdict.ours_us <= EVEN * verdict.xla_us
-        saved = (verdict.xla_us - verdict.ours_us) * rounds
-        return verdict.ours_us <= win * verdict.xla_us and saved >= self.min_saving_us
-
-    def keeps(self, chosen: Sequence[Chosen], ours_us: float, xla_us: float) -> bool:
-        """Whether a whole module with these regions wins by a tenth, or saves half of the sum of its regions. Not all
-        of the sum, because XLA runs some regions in parallel, and each was timed with the overhead of a module call. If
-        the user accepts any saving, the module must not be slower."""
-        if self.min_saving_us <= 0:
-            return ours_us <= EVEN * xla_us
-        promised = sum(c.xla_us - c.ours_us for c in chosen)
-        return xla_us - ours_us >= min(promised / 2, (1 - WIN) * xla_us)
-
-
-class _Handler(Protocol):
-    def has(self, key: str) -> bool: ...
-
-
-@dataclass(frozen=True)
-class Backend:
-    """A backend for regions.
-
-    name      its name, and what else keys must contain
-    handler   the FFI handler that runs regions by their keys
-    build     (module, key, preset) -> estimated microseconds of our kernels and of XLA's. It builds the kernels and
-              stores them under the key. Raises an HloOptError if there are none
-    is_timed  whether verdicts come from runs on drawn data instead of estimates
-    estimate  for estimates: module -> microseconds that a call of ours takes at least, and those of XLA's kernels
-    memory    key -> bytes of scratch memory that a region's call has as its last result
-    may_share whether calls may have results in the memory of their operands. In loops they have: a round's results
-              lie where its state was. XLA has inserted the copies that its own instructions need, and inserts none
-              after the hook
-    keeps_donations  whether JAX keeps the donations of a module for which the hook gives something back
-    """
-
-    name: str
-    handler: Callable[[], _Handler]
-    build: Callable[[Module, str, str], tuple[float, float]]
-    is_timed: bool = True
-    estimate: Callable[[Module], tuple[float, float]] = lambda _: (0.0, math.inf)
-    memory: Callable[[str], int] = lambda _: 0
-    may_share: bool = False
-    keeps_donations: bool = False
-
 
 @dataclass
 class Decision:
@@ -175,7 +108,7 @@ class Decision:
     wish: HookOptions
     report: Report
     stop: Callable[[], bool] = lambda: False
-    backend: Backend = field(default_factory=lambda: HOST)
+    backend: Backend = HOST
     chosen: list[Chosen] = field(default_factory=list)
     is_whole: bool = True
     """Whether all regions were considered."""
@@ -284,11 +217,11 @@ class Decision:
         """Drops regions whose calls move what XLA has in order by its schedule alone, where memory is written again."""
         if self._memories is None or not self._memories.is_of_interest:
             return
-        if not _replaced(message, self.chosen).is_reordered:
+        if not replaced(message, self.chosen).is_reordered:
             return
         kept: list[Chosen] = []
         for c in self.chosen:
-            if _replaced(message, [*kept, c]).is_reordered:
+            if replaced(message, [*kept, c]).is_reordered:
                 self.report.add(line("JAX209", self.module, c.region))
             else:
                 kept.append(c)
@@ -432,24 +365,6 @@ def _does_all(entry: Computation, gone: Iterable[str]) -> bool:
     return {i.name for i in entry.instructions if work_of(i)} <= set(gone)
 
 
-def changed(message: bytes, chosen: Iterable[Chosen]) -> bytes:
-    """The module with the chosen regions replaced by calls."""
-    return _replaced(message, chosen).message()
-
-
-def _replaced(message: bytes, chosen: Iterable[Chosen]) -> ModuleBytes:
-    module = ModuleBytes(message)
-    now: dict[str, str] = {}
-    """New names of replaced instructions: a call with one result replaces it under its own name."""
-    for c in chosen:
-        change = replace(c.change, inputs=tuple(now.get(name, name) for name in c.change.inputs))
-        call = call_nodes(change)
-        module.replace(change, call)
-        if len(change.outputs) == 1:
-            now[change.outputs[0]] = call[-1].name
-    return module
-
-
 def build(module: Module, preset: str) -> Frozen:
     """The kernels of a region's module. Raises an HloOptError if it needs NumPy."""
     schedule = lanes_schedule(run(simple_form(module), preset).module)
@@ -463,9 +378,6 @@ def build_for_host(module: Module, key: str, preset: str) -> tuple[float, float]
     records.keep_frozen(key, program)
     handler().add(key, program)
     return 0.0, 0.0
-
-
-HOST: Backend = Backend("host", handler, build_for_host, may_share=True)
 
 
 def _ends(module: Module, inputs: list[Array]) -> bool:

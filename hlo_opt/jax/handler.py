@@ -14,8 +14,8 @@ import numpy as np
 
 from hlo_opt.evaluate.threads import processors
 from hlo_opt.jax.native import native_text
+from hlo_opt.runtime.host.compiler import kept_library, load
 from hlo_opt.runtime.host.frozen import FRAME_WORDS, Frozen
-from hlo_opt.runtime.host.library import kept_library, load
 from hlo_opt.runtime.host.own_routines import routine, runner
 
 if TYPE_CHECKING:
@@ -173,12 +173,12 @@ class Handler:
         return 1
 
 
-def has_cpu() -> bool:
-    """Whether JAX has a backend for the CPU: `JAX_PLATFORMS` may leave it out. Starts JAX's backends."""
+def has_platform(name: str) -> bool:
+    """Whether JAX has a backend of a name; `JAX_PLATFORMS` may leave out that for the CPU. Starts JAX's backends."""
     import jax
 
     try:
-        jax.local_devices(backend="cpu")
+        jax.local_devices(backend=name)
     except RuntimeError:
         return False
     return True

@@ -1,5 +1,9 @@
 """The hook in XLA's compiler, which replaces regions of modules by calls of our kernels. After any error here, XLA
-compiles the module unchanged."""
+compiles the module unchanged.
+
+What decides about modules, and all of the compiler with it, is imported for the first module that the cache does not
+know: most processes find everything there, and start in a quarter of the time.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import jax
 from jax.extend.xla import PipelineStage, clear_hlo_module_transformation, register_hlo_module_transformation
@@ -19,15 +24,18 @@ from jaxlib import _jax
 
 from hlo_opt.diag import BackendError, HloOptError, UsageError
 from hlo_opt.jax import records
-from hlo_opt.jax.cuda import cuda, cuda_handler, has_cuda
-from hlo_opt.jax.decide import HOST, Backend, Decision, HookOptions, changed, read
-from hlo_opt.jax.handler import handler, has_cpu
-from hlo_opt.jax.measure import NAME as TIMED
-from hlo_opt.jax.measure import wanted
+from hlo_opt.jax.backend import HOST, Backend
+from hlo_opt.jax.calls import changed
+from hlo_opt.jax.handler import handler, has_platform
+from hlo_opt.jax.options import HookOptions
+from hlo_opt.jax.placeholder import NAME as TIMED
+from hlo_opt.jax.placeholder import wanted
 from hlo_opt.jax.report import Line, Report, line
 from hlo_opt.jax.wire import ModuleBytes
-from hlo_opt.passes import preset_names
-from hlo_opt.runtime.host.library import compiler_that_gives_way
+from hlo_opt.runtime.host.compiler import compiler_that_gives_way
+
+if TYPE_CHECKING:
+    from hlo_opt.jax.cuda import CudaHandler
 
 SWITCH = "HLO_OPT_JAX"
 """The environment variable; if it is `0`, `install` does nothing."""
@@ -132,6 +140,8 @@ def decided(
     message: bytes, name: str, key: str, wish: HookOptions, report: Report, backend: Backend = HOST
 ) -> tuple[records.Chosen, ...]:
     """Decides about a module, and stores the decision in the cache. Stops early when the process ends."""
+    from hlo_opt.jax.decide import Decision, read
+
     backend.handler()
     decision = Decision(name, wish, report, _BACKGROUND.is_over, backend)
     try:
@@ -217,13 +227,13 @@ def _callback(message: bytes) -> bytes | None:
 
 def _callback_of_gpu(message: bytes) -> bytes | None:
     """The hook for modules on a GPU."""
-    return _called(message, cuda)
+    return _called(message, _cuda)
 
 
 def _called(message: bytes, backend: Callable[[], Backend]) -> bytes | None:
     """Calls the last installed hook: only one is active."""
     hook = _installed[-1] if _installed else None
-    if hook is None or (backend is cuda and not hook.on_gpu) or (backend is not cuda and not hook.on_host):
+    if hook is None or (backend is _cuda and not hook.on_gpu) or (backend is not _cuda and not hook.on_host):
         return None
     with _lock:
         _BACKGROUND.inside += 1
@@ -250,13 +260,37 @@ def _new_hook(
 ) -> Hook:
     if backend not in BACKENDS:
         raise UsageError(f"there is no backend {backend!r} inside JAX; there are {', '.join(BACKENDS)}", code="HLO320")
-    if preset not in preset_names():
-        raise UsageError(f"there is no preset {preset!r}; there are {', '.join(preset_names())}")
+    if preset != HookOptions.preset:
+        from hlo_opt.passes import preset_names
+
+        if preset not in preset_names():
+            raise UsageError(f"there is no preset {preset!r}; there are {', '.join(preset_names())}")
     if backend == "cuda":
-        cuda()
-    on_gpu = backend == "cuda" or (backend == "auto" and has_cuda())
-    on_host = backend == "host" or (backend == "auto" and has_cpu())
+        _cuda()
+    on_gpu = backend == "cuda" or (backend == "auto" and _has_cuda())
+    on_host = backend == "host" or (backend == "auto" and has_platform("cpu"))
     return Hook(HookOptions(preset, min_saving_us), wait, Report(report), on_host, on_gpu)
+
+
+def _cuda() -> Backend:
+    from hlo_opt.jax.cuda import cuda
+
+    return cuda()
+
+
+def _cuda_handler() -> CudaHandler:
+    from hlo_opt.jax.cuda import cuda_handler
+
+    return cuda_handler()
+
+
+def _has_cuda() -> bool:
+    """Whether JAX has NVIDIA GPUs that kernels are built for. Starts JAX's backends."""
+    if not has_platform("cuda"):
+        return False
+    from hlo_opt.jax.cuda import has_cuda
+
+    return has_cuda()
 
 
 def _set_persistent_key(key: Callable[[], str]) -> None:
@@ -285,7 +319,7 @@ def _has(build: Callable[[], object], report: Report) -> bool:
 
 def _add(hook: Hook) -> None:
     hook.on_host = hook.on_host and _has(handler, hook.report)
-    hook.on_gpu = hook.on_gpu and _has(cuda_handler, hook.report)
+    hook.on_gpu = hook.on_gpu and _has(_cuda_handler, hook.report)
     with _lock:
         if not _installed:
             register_hlo_module_transformation(_callback, name="hlo_opt", stage=_ON_HOST, platforms=_HOST)

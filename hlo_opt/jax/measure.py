@@ -21,12 +21,8 @@ from hlo_opt.diag import BackendError
 from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.ir import Module, Shape
 from hlo_opt.ir.values import Array
-from hlo_opt.jax.handler import TARGET
-from hlo_opt.jax.wire import ModuleBytes, Replacement, WireInstruction
+from hlo_opt.jax import placeholder
 from hlo_opt.text import parse
-
-NAME = "hlo_opt_timed"
-"""The name of the placeholder module that XLA compiles for timing."""
 
 ENOUGH, LEAST = 150, 3
 """The largest and the least number of pairs of runs in a series."""
@@ -61,44 +57,11 @@ _MLIR = {
 """The MLIR names of the element types that a region may have as inputs and outputs."""
 
 _one_at_a_time = threading.Lock()
-_wanted: list[bytes] = []
-"""The module that XLA is to compile instead of the placeholder. A global, because XLA calls the hook from threads of
-its own."""
-
-
-def wanted() -> bytes | None:
-    """The module that replaces the placeholder `NAME`; None at the next call."""
-    return _wanted.pop() if _wanted else None
 
 
 def can_hand_over(shapes: Sequence[Shape]) -> bool:
     """Whether a region may have inputs and outputs of these shapes."""
     return all(s.is_array and s.type.name in _MLIR for s in shapes)
-
-
-def call_text(inputs: Sequence[Shape], outputs: Sequence[Shape], key: str, memory: int = 0) -> str:
-    """The module of `Replacement.text`. `memory` is the size in bytes of a last result that is only scratch memory."""
-    lines = [f"  p{n} = {shape} parameter({n})" for n, shape in enumerate(inputs)]
-    results = [*map(str, outputs), *([f"u8[{memory}]{{0}}"] if memory else [])]
-    result = results[0] if len(results) == 1 else f"({', '.join(results)})"
-    operands = ", ".join(f"p{n}" for n in range(len(inputs)))
-    lines.append(
-        f'  c = {result} custom-call({operands}), custom_call_target="{TARGET}", api_version=API_VERSION_TYPED_FFI, '
-        f'backend_config={{key = "{key}"}}'
-    )
-    if len(results) > 1:
-        lines += [f"  e{n} = {shape} get-tuple-element(c), index={n}" for n, shape in enumerate(results)]
-        lines.append(f"  r = {result} tuple({', '.join(f'e{n}' for n in range(len(results)))})")
-    lines[-1] = "  ROOT" + lines[-1][1:]
-    return "HloModule call\n\nENTRY entry {\n" + "\n".join(lines) + "\n}\n"
-
-
-def call_nodes(change: Replacement) -> list[WireInstruction]:
-    """The nodes of the call and of its `get-tuple-element`s."""
-    message = _hlo.hlo_module_from_text(change.text).as_serialized_hlo_module_proto()
-    (body,) = ModuleBytes(message).bodies
-    by_name = {node.name.partition(".")[0]: node for node in body.nodes}
-    return [by_name["c"], *(by_name[f"e{n}"] for n in range(len(change.outputs)) if "e0" in by_name)]
 
 
 @cache
@@ -134,19 +97,19 @@ def _compiled(message: bytes, inputs: Sequence[Shape], outputs: Sequence[Shape])
         lines.append(f"    %r{n} = stablehlo.constant dense<{zero}> : {_tensor(shape)}")
         zeros.append(f"%r{n}")
     text = (
-        f"module @{NAME} {{\n  func.func public @main({parameters}) -> ({results}) {{\n" + "\n".join(lines)
+        f"module @{placeholder.NAME} {{\n  func.func public @main({parameters}) -> ({results}) {{\n" + "\n".join(lines)
         + f"\n    return {', '.join(zeros)} : {results}\n  }}\n}}\n"
     )  # fmt: skip
     device = _device()
     devices = xla_client.DeviceList((device,))
-    _wanted.append(message)
+    placeholder.wanted_modules.append(message)
     try:
         executable: _Executable = device.client.compile_and_load(text.encode(), devices, xla_client.CompileOptions())
-        if _wanted:
+        if placeholder.wanted_modules:
             raise BackendError("the hook was taken back while a region was timed", code="HLO529")
         return executable
     finally:
-        _wanted.clear()
+        placeholder.wanted_modules.clear()
 
 
 def runnable(module: Module, *, is_whole: bool) -> Runnable:

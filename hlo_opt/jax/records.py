@@ -13,14 +13,17 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hlo_opt
 from hlo_opt.diag import BackendError
 from hlo_opt.evaluate.threads import processors
-from hlo_opt.jax.device import DeviceProgram
 from hlo_opt.jax.wire import Replacement
+from hlo_opt.runtime.host.compiler import cache_directory, find_compiler, processor
 from hlo_opt.runtime.host.frozen import Frozen
-from hlo_opt.runtime.host.library import cache_directory, find_compiler, processor
+
+if TYPE_CHECKING:
+    from hlo_opt.jax.device import DeviceProgram
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,8 @@ def keep_frozen(key: str, program: Frozen) -> None:
 
 def device_program_of(key: str) -> DeviceProgram | None:
     """The program of a region for a GPU, if there is one. Not cached in memory."""
+    from hlo_opt.jax.device import DeviceProgram  # only processes with a GPU need it
+
     data = _kept(f"{key}.device")
     try:
         return None if data is None else DeviceProgram.unpacked(data)

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlo_opt.forms.wire import fields, numbers, of_bytes, of_number, packed, varint
-from hlo_opt.ops.sets import is_free
 
 NAME = 1  # of a module, a computation and an instruction alike
 
@@ -67,6 +66,8 @@ class WireInstruction:
     @property
     def is_view(self) -> bool:
         """Whether the instruction only names memory of its operands."""
+        from hlo_opt.ops.sets import is_free  # takes as long to import as all else here
+
         return not self.called and any(f.number == OPCODE and is_free(f.data.decode()) for f in fields(self.rest))
 
     def message(self) -> bytes:

@@ -20,11 +20,14 @@ from hlo_opt.evaluate import evaluate
 from hlo_opt.ir import Module
 from hlo_opt.ir.values import Array
 from hlo_opt.jax import cuda, records
+from hlo_opt.jax.backend import Backend
+from hlo_opt.jax.calls import changed
 from hlo_opt.jax.cuda import CudaHandler, Gpu, program_of
-from hlo_opt.jax.decide import Backend, Decision, HookOptions, change_of, changed, read
+from hlo_opt.jax.decide import Decision, change_of, read
 from hlo_opt.jax.device import DeviceProgram, steps_of
 from hlo_opt.jax.hook import decided
 from hlo_opt.jax.nvrtc import nvrtc
+from hlo_opt.jax.options import HookOptions
 from hlo_opt.jax.records import Chosen
 from hlo_opt.jax.regions import Candidate
 from hlo_opt.passes import run

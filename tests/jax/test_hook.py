@@ -22,13 +22,15 @@ from jax import lax
 from jax.extend.xla import PipelineStage
 from jaxlib import _hlo, _jax
 from snippets import HEAD, ROOT
+from snippets import run as run_snippet
 
 import hlo_opt
 import hlo_opt.jax
 from hlo_opt.codegen.lanes import launcher_name
 from hlo_opt.diag import BackendError, UsageError
 from hlo_opt.jax import decide, handler, hook, measure, records
-from hlo_opt.jax.decide import ESTIMATED_WIN, HookOptions
+from hlo_opt.jax.decide import ESTIMATED_WIN
+from hlo_opt.jax.options import HookOptions
 from hlo_opt.jax.records import Verdict
 from hlo_opt.jax.regions import simple_form
 from hlo_opt.passes import run
@@ -64,8 +66,8 @@ def test_a_gpu_is_asked_for_by_names_that_jax_has(monkeypatch: pytest.MonkeyPatc
     def recorder(verb: str) -> Callable[..., None]:
         return lambda *_, stage, platforms, **_name: calls.append((verb, stage, platforms))
 
-    monkeypatch.setattr(hook, "has_cuda", lambda: True)
-    monkeypatch.setattr(hook, "cuda_handler", lambda: None)
+    monkeypatch.setattr(hook, "_has_cuda", lambda: True)
+    monkeypatch.setattr(hook, "_cuda_handler", lambda: None)
     monkeypatch.setattr(hook, "register_hlo_module_transformation", recorder("register"))
     monkeypatch.setattr(hook, "clear_hlo_module_transformation", recorder("clear"))
     names = ("cuda",) if hasattr(_jax, "get_pjrt_plugin") else ("gpu", "cuda")
@@ -493,3 +495,43 @@ def test_a_small_region_of_a_loop_must_win_in_its_loop(
         jax.jit(function).lower(X).compile()
     left = [entry.region for entry in report.lines if entry.code == "JAX203" and "fusion" in entry.region]
     assert left and not {entry.region for entry in report.replaced}.intersection(left), str(report)
+
+
+def test_a_process_that_finds_its_kernels_imports_no_compiler(tmp_path: Path) -> None:
+    """All that decides and fuses takes 0.3 s to import, as much as XLA takes for several small programs."""
+    code = """
+        x = np.ones((64, 128), np.float32)
+        report = hlo_opt.jax.install(min_saving_us=0, wait=True)
+        jax.jit(lambda x: jnp.sin(x) * 2 + jnp.cos(x * 3))(x).block_until_ready()
+        loaded = {"hlo_opt.ops", "hlo_opt.passes", "hlo_opt.text"} & set(sys.modules)
+        print(bool(loaded), *(each.code for each in report.lines), file=sys.stderr)
+        """
+    plain = HEAD.partition("from hlo_opt.jax import decide")[0]
+    assert run_snippet(code, HEAD, HLO_OPT_CACHE=str(tmp_path)) == "True JAX402 JAX001\n"
+    assert run_snippet(code, plain, HLO_OPT_CACHE=str(tmp_path)) == "False JAX401 JAX001\n"
+
+
+@pytest.mark.usefixtures("winning")
+def test_a_configuration_that_changes_later_is_that_of_the_next_compilation() -> None:
+    @jax.jit
+    def function(x: Any, y: Any) -> Any:
+        return jnp.sin(x) * 2 + jnp.tanh(x @ y).sum(), lax.fori_loop(0, 7, lambda i, c: jnp.cos(c) + i, x)
+
+    x = np.random.default_rng(0).standard_normal((60, 60))
+    with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
+        narrow = function(x, x)
+        with jax.enable_x64(True):
+            wide = function(x, x)
+        with jax.default_matmul_precision("bfloat16"):
+            rounded = function(x, x)
+        with jax.debug_nans(True), pytest.raises(FloatingPointError):
+            function(x * np.inf, x)
+        infinite = function(x * np.inf, x)
+        with jax.disable_jit():
+            one_by_one = function(x, x)
+    assert report.replaced and not report.count("JAX303"), str(report)
+    assert [a.dtype for a in (narrow[1], wide[1], rounded[1])] == ["float32", "float64", "float32"]
+    np.testing.assert_allclose(wide[1], one_by_one[1], 1e-5, 1e-5)
+    np.testing.assert_allclose(narrow[1], wide[1], 1e-5, 1e-5)
+    np.testing.assert_array_equal(narrow[1], rounded[1])
+    assert np.isnan(infinite[1]).all()

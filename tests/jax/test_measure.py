@@ -10,8 +10,9 @@ import pytest
 from jaxlib import _hlo, _jax
 
 from hlo_opt.jax import measure
-from hlo_opt.jax.decide import HookOptions
+from hlo_opt.jax.calls import call_text
 from hlo_opt.jax.measure import TimedRun, least_won, series
+from hlo_opt.jax.options import HookOptions
 from hlo_opt.jax.records import Chosen, Verdict
 from hlo_opt.jax.wire import Replacement
 from hlo_opt.text import parse
@@ -147,7 +148,7 @@ def test_a_part_of_a_program_runs_on_another_thread_as_a_call_and_as_it_was(coun
     module = parse(f"HloModule m\n\nENTRY e {{\n{body}}}\n")
     shapes = list(module.entry.root.shape.leaves())[:count]
     client = jax.local_devices(backend="cpu")[0].client
-    for text in (measure.call_text(shapes[:1], shapes, "abc"), str(module)):
+    for text in (call_text(shapes[:1], shapes, "abc"), str(module)):
         flops = [
             _jax.hlo_module_cost_analysis(client, _hlo.hlo_module_from_text(one)).get("flops", 0)
             for one in (text, measure.on_another_thread(text))

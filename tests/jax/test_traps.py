@@ -389,13 +389,13 @@ def test_t11_regions_are_timed_while_the_hook_holds_all_threads_of_the_compiler(
         """
         import os, threading
         from jax.extend.xla import PipelineStage, register_hlo_module_transformation
-        from hlo_opt.jax import measure
+        from hlo_opt.jax import measure, placeholder
         from hlo_opt.jax.wire import ModuleBytes
         count = max(8, os.cpu_count())
         held, timed = threading.Semaphore(0), threading.Event()
         def callback(message):
-            if ModuleBytes(message).name == measure.NAME:
-                return measure.wanted()
+            if ModuleBytes(message).name == placeholder.NAME:
+                return placeholder.wanted()
             held.release()
             timed.wait(60)
         jax.local_devices()

@@ -6,7 +6,7 @@ import pytest
 from jaxlib import _hlo
 
 from hlo_opt.forms.wire import fields, of_bytes, of_number, varint, written
-from hlo_opt.jax.measure import call_nodes, call_text
+from hlo_opt.jax.calls import call_nodes, call_text
 from hlo_opt.jax.wire import ModuleBytes, Replacement
 from hlo_opt.text import parse
 

@@ -9,23 +9,23 @@ from pathlib import Path
 import pytest
 
 from hlo_opt.diag import BackendError
-from hlo_opt.runtime.host import library
+from hlo_opt.runtime.host import compiler
 
 UNIT = 'extern "C" __attribute__((visibility("default"))) int answer() { return 42; }'
-pytestmark = pytest.mark.skipif(not library.has_compiler(), reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(not compiler.has_compiler(), reason="no C++ compiler")
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("HLO_OPT_CACHE", str(tmp_path / "cache"))
-    library._own_folder.cache_clear()
-    yield library.cache_directory()
-    library._own_folder.cache_clear()
+    compiler._own_folder.cache_clear()
+    yield compiler.cache_directory()
+    compiler._own_folder.cache_clear()
 
 
 def fill(monkeypatch: pytest.MonkeyPatch, *folders: Path, told: Exception) -> list[Path]:
     """Nothing can be built in these folders any more. Returns the places where building is tried."""
-    plain, tried = library._build, []
+    plain, tried = compiler._build, []
 
     def build(command: Sequence[str], units: Sequence[str], path: Path) -> None:
         tried.append(path.parent)
@@ -33,8 +33,8 @@ def fill(monkeypatch: pytest.MonkeyPatch, *folders: Path, told: Exception) -> li
             raise told
         plain(command, units, path)
 
-    monkeypatch.setattr(library, "_build", build)
-    monkeypatch.setattr(library, "has_room", lambda folder: bool(folders) and folder not in folders)
+    monkeypatch.setattr(compiler, "_build", build)
+    monkeypatch.setattr(compiler, "has_room", lambda folder: bool(folders) and folder not in folders)
     return tried
 
 
@@ -45,15 +45,15 @@ def test_a_full_disk_costs_only_what_would_have_been_kept(
     told: Exception, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = fill(monkeypatch, cache, told=told)
-    path = library.built([UNIT])
+    path = compiler.built([UNIT])
     assert path.exists() and path.parent != cache and tried == [cache, path.parent]
-    assert library.built([UNIT]) == path and len(tried) == 2
+    assert compiler.built([UNIT]) == path and len(tried) == 2
 
 
 def test_where_all_disks_are_full_the_folder_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = fill(monkeypatch, told=OSError(errno.ENOSPC, "No space left on device"))
     with pytest.raises(BackendError, match=r"HLO517 no kernels can be kept in .*: No space left on device"):
-        library.built([UNIT])
+        compiler.built([UNIT])
     assert tried[0] == cache and len(tried) == 2
 
 
@@ -62,9 +62,9 @@ def test_where_no_folder_can_be_created_the_cache_is_named(cache: Path, monkeypa
         raise FileNotFoundError(errno.ENOENT, "No usable temporary directory")
 
     fill(monkeypatch, told=OSError(errno.ENOSPC, "No space left on device"))
-    monkeypatch.setattr(library.tempfile, "TemporaryDirectory", no_folder)
+    monkeypatch.setattr(compiler.tempfile, "TemporaryDirectory", no_folder)
     with pytest.raises(BackendError, match=r"HLO517 no kernels can be kept in .*cache: No usable"):
-        library.built([UNIT])
+        compiler.built([UNIT])
 
 
 def test_where_neither_the_cache_nor_a_temporary_folder_can_be_created_it_says_so(
@@ -73,32 +73,32 @@ def test_where_neither_the_cache_nor_a_temporary_folder_can_be_created_it_says_s
     def no_folder(**_: str) -> None:
         raise FileNotFoundError(errno.ENOENT, "No usable temporary directory")
 
-    monkeypatch.setattr(library, "kept_folder", lambda: None)
-    monkeypatch.setattr(library.tempfile, "TemporaryDirectory", no_folder)
+    monkeypatch.setattr(compiler, "kept_folder", lambda: None)
+    monkeypatch.setattr(compiler.tempfile, "TemporaryDirectory", no_folder)
     with pytest.raises(BackendError, match="HLO517 no folder for kernels can be made: No usable"):
-        library.built([UNIT])
+        compiler.built([UNIT])
 
 
 def test_a_text_that_is_wrong_is_built_once(cache: Path) -> None:
     with pytest.raises(BackendError, match="HLO511"):
-        library.built(["this is no C++"])
-    assert library.has_room(cache) and not library._own_folder.cache_info().currsize
+        compiler.built(["this is no C++"])
+    assert compiler.has_room(cache) and not compiler._own_folder.cache_info().currsize
 
 
 def test_a_compiler_that_writes_nothing_is_one_error(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/bin/true")
     with pytest.raises(BackendError, match=r"HLO511 the C.. compiler /bin/true writes no library"):
-        library.built([UNIT])
+        compiler.built([UNIT])
     assert list(cache.iterdir()) == []
 
 
 def test_a_library_is_looked_for_in_both_folders(cache: Path) -> None:
-    own = Path(library._own_folder().name)
-    assert library.kept_library("a.so") is None
+    own = Path(compiler._own_folder().name)
+    assert compiler.kept_library("a.so") is None
     for folder in (own, cache):
         (folder / "a.so").write_bytes(b"a library")
-        library.seal(folder / "a.so")
-        assert library.kept_library("a.so") == folder / "a.so"
+        compiler.seal(folder / "a.so")
+        assert compiler.kept_library("a.so") == folder / "a.so"
 
 
 def test_a_compiler_that_takes_too_long_is_ended(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,10 +110,13 @@ def test_a_compiler_that_takes_too_long_is_ended(cache: Path, tmp_path: Path, mo
     )
     slow.chmod(0o755)
     monkeypatch.setenv("CXX", str(slow))
-    with library.bounded_compiler(1), pytest.raises(BackendError, match=r"HLO511 the C.. compiler takes more than 1 s"):
-        library.built([UNIT])
+    with (
+        compiler.bounded_compiler(1),
+        pytest.raises(BackendError, match=r"HLO511 the C.. compiler takes more than 1 s"),
+    ):
+        compiler.built([UNIT])
     monkeypatch.delenv("CXX")
-    assert library.built([UNIT]).exists()
+    assert compiler.built([UNIT]).exists()
 
 
 @pytest.mark.parametrize("seconds", [None, 60])
@@ -122,15 +125,15 @@ def test_a_compiler_in_the_background_gives_way(
 ) -> None:
     """Also one whose time is limited; what is compiled outside does not."""
     noted = tmp_path / "noted"
-    compiler = tmp_path / "compiler"
-    compiler.write_text(f'#!/bin/sh\ncase "$*" in *unit0*) nice > "{noted}";; esac\nexec g++ "$@"\n')
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
+    command = tmp_path / "compiler"
+    command.write_text(f'#!/bin/sh\ncase "$*" in *unit0*) nice > "{noted}";; esac\nexec g++ "$@"\n')
+    command.chmod(0o755)
+    monkeypatch.setenv("CXX", str(command))
     ours = os.nice(0)
-    with library.compiler_that_gives_way(), library.bounded_compiler(seconds) if seconds else nullcontext():
-        library.built([UNIT])
-    assert int(noted.read_text()) == min(19, ours + library.NICENESS)
-    library.built([UNIT.replace("42", "43")])
+    with compiler.compiler_that_gives_way(), compiler.bounded_compiler(seconds) if seconds else nullcontext():
+        compiler.built([UNIT])
+    assert int(noted.read_text()) == min(19, ours + compiler.NICENESS)
+    compiler.built([UNIT.replace("42", "43")])
     assert int(noted.read_text()) == ours
 
 
@@ -140,26 +143,26 @@ def test_a_compiler_that_stops_by_its_own_fault_makes_plainer_code(
 ) -> None:
     """GCC 12 does at the largest of bytes under a condition, on processors with AVX512."""
     broken = tmp_path / "broken"
-    taken = "".join(f"*unit0*{flag}*) ;; " for flag in library.PLAINER[last])
+    taken = "".join(f"*unit0*{flag}*) ;; " for flag in compiler.PLAINER[last])
     broken.write_text(
         f'#!/bin/sh\ncase "$*" in {taken}*unit0*) echo "unit0.cpp:3:1: internal compiler error: in extract_insn" >&2; '
         'exit 1;; esac\nexec g++ "$@"\n'
     )
     broken.chmod(0o755)
     monkeypatch.setenv("CXX", str(broken))
-    assert library.built([UNIT]).exists()
+    assert compiler.built([UNIT]).exists()
 
 
 def test_a_compiler_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(compiler, "ANSWER_SECONDS", 0.05)
     with pytest.raises(BackendError, match=r"HLO511 the C\+\+ compiler sleep takes more than 0\.05 s"):
-        library.asked(["sleep"], "9")
+        compiler.asked(["sleep"], "9")
 
 
 def test_a_library_that_was_cut_off_is_built_again(cache: Path) -> None:
     """A process that loads half of one is killed."""
-    path = library.built([UNIT])
+    path = compiler.built([UNIT])
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    assert library.kept_library(path.name) is None
-    assert library.load([UNIT]).answer() == 42 and path.read_bytes() == whole
+    assert compiler.kept_library(path.name) is None
+    assert compiler.load([UNIT]).answer() == 42 and path.read_bytes() == whole

@@ -7,7 +7,8 @@ import pytest
 
 import hlo_opt
 from hlo_opt.diag import BackendError
-from hlo_opt.runtime.host.frozen import Frozen, freeze
+from hlo_opt.runtime.host.freezing import freeze
+from hlo_opt.runtime.host.frozen import Frozen
 from hlo_opt.runtime.host.library import cache_directory
 from hlo_opt.runtime.host.program import HostProgram
 from hlo_opt.runtime.numpy import Reference

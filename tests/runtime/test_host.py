@@ -17,7 +17,7 @@ from hlo_opt.diag import BackendError
 from hlo_opt.ir import ELEMENT_TYPES, array
 from hlo_opt.ops.code import Name, cell, code
 from hlo_opt.plans.plan import Launch
-from hlo_opt.runtime.host import library
+from hlo_opt.runtime.host import compiler as building
 from hlo_opt.runtime.host import library as host
 from hlo_opt.runtime.host.library import HostLibrary, cache_directory, find_compiler, has_compiler
 from tests.written_kernels import of_text, of_tree
@@ -128,7 +128,7 @@ def test_integers_wrap_and_products_are_rounded(cache: Path) -> None:
 @needs_compiler
 def test_built_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     HostLibrary([DOUBLE, DOUBLE])
-    monkeypatch.setattr(library, "_build", lambda *arguments: pytest.fail("built again"))
+    monkeypatch.setattr(building, "_build", lambda *arguments: pytest.fail("built again"))
     HostLibrary([DOUBLE])
 
 
@@ -138,7 +138,7 @@ def test_damaged_library_is_built_again(cache: Path) -> None:
     cache.mkdir(mode=0o700)
     made = of_value("half_it", "{} * 0.5f")
     HostLibrary([of_value("third_it", "{} / 3")])
-    path = library.built(host.units_of([made], "lanes"))
+    path = building.built(host.units_of([made], "lanes"))
     path.unlink()
     path.write_bytes(b"not a library")
     np.testing.assert_array_equal(run(made, data, "lanes"), data * np.float32(0.5))
@@ -187,11 +187,11 @@ def test_units_have_so_many_characters(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_compiler
 def test_long_units_have_flags_that_the_compiler_knows() -> None:
     compiler = find_compiler()
-    command = (*compiler, *host.processor(compiler).flags)
-    assert not host.takes("--param=no-such-number=50")
-    assert not host._for_text(command, "x" * host.LONG)
-    flags = host._for_text(command, "x" * (host.LONG + 1))
-    assert all(map(host.takes, flags))
+    command = (*compiler, *building.processor(compiler).flags)
+    assert not building.takes("--param=no-such-number=50")
+    assert not building._for_text(command, "x" * building.LONG)
+    flags = building._for_text(command, "x" * (building.LONG + 1))
+    assert all(map(building.takes, flags))
 
 
 @needs_compiler
@@ -267,5 +267,5 @@ def test_fibres_are_there_where_threads_meet() -> None:
 @needs_compiler
 def test_other_context_switch(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The portable switch gives what the one in assembly gives."""
-    monkeypatch.setattr(library, "FLAGS", (*library.FLAGS, "-DHLO_UCONTEXT"))
+    monkeypatch.setattr(building, "FLAGS", (*building.FLAGS, "-DHLO_UCONTEXT"))
     test_barriers(cache)

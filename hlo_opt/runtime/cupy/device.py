@@ -38,7 +38,7 @@ from hlo_opt.plans.depthwise import depthwise_plan
 from hlo_opt.runtime.cupy.conditional import DECISION, Conditions, driver_of
 from hlo_opt.runtime.cupy.cudnn import Cudnn, CudnnError, kernel_of
 from hlo_opt.runtime.cupy.products import Cublas
-from hlo_opt.runtime.host.library import cache_directory
+from hlo_opt.runtime.host.compiler import cache_directory
 from hlo_opt.runtime.numpy import WORD, from_memory, held_dtype, to_memory
 from hlo_opt.runtime.schedule.ops import CallOp, LaunchOp
 from hlo_opt.runtime.schedule.stretch import NOTHING, BoundLaunch, Start, span_of

@@ -11,18 +11,8 @@ from hlo_opt.ir import Shape
 from hlo_opt.ops.calls.order import plain_sort
 from hlo_opt.ops.linalg.table import solved
 from hlo_opt.ops.sets import solves_triangles, takes_first, transforms_lines
+from hlo_opt.runtime.host.own_routines import Number
 from hlo_opt.runtime.schedule.ops import CallOp
-
-
-class Number(IntEnum):
-    """What a routine computes with; `host_runtime.cpp` has the same. Integers of 32 bits wrap, so their sign does not
-    matter."""
-
-    F32 = 0
-    F64 = 1
-    S32 = 2
-    C64 = 3
-    C128 = 4
 
 
 class ElementOrder(IntEnum):

@@ -4,15 +4,27 @@ most programs have one or none."""
 from __future__ import annotations
 
 import ctypes
+from enum import IntEnum
 from functools import cache
 from importlib import resources
 from typing import Any
 
-from hlo_opt.runtime.host.library import load
-from hlo_opt.runtime.host.own_calls import Number
+from hlo_opt.runtime.host.compiler import load
 
 RUNTIME_FLAGS = ("-pthread", "-ffp-contract=fast")
 """What the runtime and the routines are built with, besides what all libraries are."""
+
+
+class Number(IntEnum):
+    """What a routine computes with; `host_runtime.cpp` has the same. Integers of 32 bits wrap, so their sign does not
+    matter."""
+
+    F32 = 0
+    F64 = 1
+    S32 = 2
+    C64 = 3
+    C128 = 4
+
 
 _TYPES = {Number.F32: "float", Number.F64: "double", Number.S32: "int"}
 

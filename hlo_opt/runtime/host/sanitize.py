@@ -30,17 +30,8 @@ from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import BackendError, CheckError, EvaluationError
 from hlo_opt.ir import Instruction, Module, Shape
 from hlo_opt.ir.values import Array
-from hlo_opt.runtime.host.library import (
-    CALLS,
-    HostDevice,
-    HostLibrary,
-    asked,
-    built,
-    find_compiler,
-    flags_of,
-    takes,
-    units,
-)
+from hlo_opt.runtime.host.compiler import CALLS, asked, built, find_compiler, takes
+from hlo_opt.runtime.host.library import HostDevice, HostLibrary, flags_of, units
 from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 from hlo_opt.runtime.schedule.executor import Executor

@@ -23,7 +23,6 @@ from hlo_opt.ir import Literal, Shape
 from hlo_opt.ops import find
 from hlo_opt.ops.contraction.table import MATMUL, convolution_dimensions
 from hlo_opt.runtime.host.own_calls import (
-    Number,
     joined,
     phases_of,
     selection_of,
@@ -36,6 +35,7 @@ from hlo_opt.runtime.host.own_routines import (
     CONVOLUTION,
     SELECTION,
     SORT,
+    Number,
     product_name,
     substitution_name,
     transform_name,

@@ -1,0 +1,60 @@
+"""The calls that replace regions in a module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from jaxlib import _hlo
+
+from hlo_opt.jax.handler import TARGET
+from hlo_opt.jax.records import Chosen
+from hlo_opt.jax.wire import ModuleBytes, Replacement, WireInstruction
+
+if TYPE_CHECKING:
+    from hlo_opt.ir import Shape
+
+
+def call_text(inputs: Sequence[Shape], outputs: Sequence[Shape], key: str, memory: int = 0) -> str:
+    """The module of `Replacement.text`. `memory` is the size in bytes of a last result that is only scratch memory."""
+    lines = [f"  p{n} = {shape} parameter({n})" for n, shape in enumerate(inputs)]
+    results = [*map(str, outputs), *([f"u8[{memory}]{{0}}"] if memory else [])]
+    result = results[0] if len(results) == 1 else f"({', '.join(results)})"
+    operands = ", ".join(f"p{n}" for n in range(len(inputs)))
+    lines.append(
+        f'  c = {result} custom-call({operands}), custom_call_target="{TARGET}", api_version=API_VERSION_TYPED_FFI, '
+        f'backend_config={{key = "{key}"}}'
+    )
+    if len(results) > 1:
+        lines += [f"  e{n} = {shape} get-tuple-element(c), index={n}" for n, shape in enumerate(results)]
+        lines.append(f"  r = {result} tuple({', '.join(f'e{n}' for n in range(len(results)))})")
+    lines[-1] = "  ROOT" + lines[-1][1:]
+    return "HloModule call\n\nENTRY entry {\n" + "\n".join(lines) + "\n}\n"
+
+
+def call_nodes(change: Replacement) -> list[WireInstruction]:
+    """The nodes of the call and of its `get-tuple-element`s."""
+    message = _hlo.hlo_module_from_text(change.text).as_serialized_hlo_module_proto()
+    (body,) = ModuleBytes(message).bodies
+    by_name = {node.name.partition(".")[0]: node for node in body.nodes}
+    return [by_name["c"], *(by_name[f"e{n}"] for n in range(len(change.outputs)) if "e0" in by_name)]
+
+
+def changed(message: bytes, chosen: Iterable[Chosen]) -> bytes:
+    """The module with the chosen regions replaced by calls."""
+    return replaced(message, chosen).message()
+
+
+def replaced(message: bytes, chosen: Iterable[Chosen]) -> ModuleBytes:
+    """As `changed`, before it is serialized."""
+    module = ModuleBytes(message)
+    now: dict[str, str] = {}
+    """New names of replaced instructions: a call with one result replaces it under its own name."""
+    for c in chosen:
+        change = replace(c.change, inputs=tuple(now.get(name, name) for name in c.change.inputs))
+        call = call_nodes(change)
+        module.replace(change, call)
+        if len(change.outputs) == 1:
+            now[change.outputs[0]] = call[-1].name
+    return module
