@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from small_modules import H100, module_of
 
 import hlo_opt
@@ -113,6 +113,7 @@ def test_too_many_arguments_for_one_launch() -> None:
     assert len(kernels(on_a100)) == 2
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["cosine", "negate", "sine"]), st.integers(0, 9)), min_size=2, max_size=12))
 def test_no_kernel_needs_one_of_its_own_launch(operations: list[tuple[str, int]]) -> None:
     """Whatever needs what: the module is proved to be the same, which a cycle could not be."""

@@ -36,6 +36,7 @@ class WhileInvariants(RewritingPass):
 
     name: ClassVar[str] = "while-loop-invariant-code-motion"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
+    simplifies: ClassVar[bool] = True
 
     def computations(self, module: Module) -> list[Computation]:
         """Loops within loops first: what leaves an inner one may leave the outer one, too."""

@@ -7,6 +7,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.evaluate.inputs import module_inputs
+from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.ir import Module
 from hlo_opt.ops.sets import looped
 
@@ -150,3 +151,10 @@ def test_the_default_preset_takes_them_out():
     before, _ = hlo_opt.fuse(hlo_opt.parse(text))
     (body,) = [b for c in before.computations for i in c.instructions if (b := looped(i)) is not None]
     assert not any(i.opcode == "transpose" for i in body.instructions)
+
+
+def test_without_simplifying_they_stay():
+    text = loop("h = f32[128,128] exponential(w)", SCALED, Y)
+    module = hlo_opt.parse(text)
+    made, _ = hlo_opt.fuse(module, simplify="never")
+    prove_same_graph(module, made)
