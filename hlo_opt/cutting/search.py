@@ -25,7 +25,7 @@ from hlo_opt.cutting import cuts, loops, plainer
 from hlo_opt.cutting.cuts import Cut
 from hlo_opt.cutting.parts import outputs_of, simpler, size
 from hlo_opt.cutting.questions import Command, Question, read
-from hlo_opt.cutting.trials import Trials
+from hlo_opt.cutting.trials import Trials, left_as
 from hlo_opt.diag import UsageError
 from hlo_opt.ir import Module, edit
 
@@ -128,13 +128,17 @@ class Reducer:
         return self._shown(str(cut(self._mine())), way)
 
     def _shown(self, text: str, way: int) -> Shown | None:
-        """In a child process: what a text shows, in one way of asking."""
+        """In a child process: what a text shows, in one way of asking; None where that is not what is looked for."""
         clock, before = time.monotonic(), os.times()
-        answer = self.question.ways()[way](read(text), text)
-        if answer is None:
-            return None
-        own, own_system, other, other_system = (b - a for a, b in zip(before[:4], os.times()[:4], strict=True))
-        return Shown(text, answer, way, time.monotonic() - clock, own + own_system, other + other_system)
+
+        def shown(answer: str | None) -> Shown | None:
+            if answer is None or self.answer not in ("", answer):
+                return None
+            own, own_system, other, other_system = (b - a for a, b in zip(before[:4], os.times()[:4], strict=True))
+            return Shown(text, answer, way, time.monotonic() - clock, own + own_system, other + other_system)
+
+        with left_as(shown):
+            return shown(self.question.ways()[way](read(text), text))
 
     def _limit(self, shown: Shown) -> None:
         """Limits of the next tries, by what this one took: cuts of a smaller module take less, and where a loop has no
@@ -198,7 +202,7 @@ class Reducer:
             return None
         try:
             shown = self._shown(text, self._way)
-            if shown is not None and shown.answer == self.answer:
+            if shown is not None:
                 return shown
         except Exception:
             mark.touch()
