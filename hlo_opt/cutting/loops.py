@@ -32,7 +32,6 @@ def loop_changes(loop: Instruction) -> Iterator[InstructionChange]:
     counters = [n for n, shape in enumerate(elements) if shape.is_array and not shape.rank and shape.type.is_integer]
     for number in counters:
         yield partial(count_to_one, number=number)
-        yield partial(count_to_one, number=number, value=1)
     yield go_round_once
     for number in range(len(elements)):
         if number not in counters:
@@ -64,13 +63,13 @@ def stop_at_once(loop: Instruction) -> None:
     edit.set_root(condition, Writer("stop", condition).number(PRED, 0))
 
 
-def count_to_one(loop: Instruction, number: int, value: int = 0) -> None:
+def count_to_one(loop: Instruction, number: int) -> None:
     """A flag in place of an element, such as a counter: true at the start, false after the first round, and the
-    condition reads it. What else reads the element reads a number: 0 is the first round, 1 a later one."""
+    condition reads it. What else reads the element reads 0."""
     state = _State.of(loop)
     for user in list(state.takers(number, state.readers)):
         if user.users or user.is_root:
-            fill(user, value)
+            fill(user, 0)
         edit.remove(user)
     state.flag(number)
 
