@@ -123,7 +123,6 @@ def differs(module: Module, other: Module, backend: str, seed: int, *, is_quick:
         inputs = device_inputs(module, seed)
         evaluate(module, inputs[0])
     try:
-        executable = compile(other, backend)
         leave(ENDED)
         report = check(
             module,
@@ -131,7 +130,6 @@ def differs(module: Module, other: Module, backend: str, seed: int, *, is_quick:
             inputs=inputs[0] if inputs is not None and len(inputs) == 1 else inputs,
             seed=seed,
             backend=backend,
-            executable=executable,
         )
     except TimeoutError:
         raise

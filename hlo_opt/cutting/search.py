@@ -24,7 +24,7 @@ from pathlib import Path
 from hlo_opt.cutting import cuts, loops, plainer
 from hlo_opt.cutting.cuts import Cut
 from hlo_opt.cutting.parts import outputs_of, simpler, size
-from hlo_opt.cutting.questions import Command, Question, read
+from hlo_opt.cutting.questions import ENDED, Command, Question, read
 from hlo_opt.cutting.trials import Trials, left_as
 from hlo_opt.diag import UsageError
 from hlo_opt.ir import Module, edit
@@ -36,6 +36,8 @@ SHORTEST_TRY = 20.0
 """The lowest limit of a try, in seconds by the clock."""
 LEAST_CPU = 0.5
 """The lowest limit of a try, in seconds of a processor. Loops without end are usual among cuts of loops."""
+LEAST_CPU_ENDED = 2.0
+"""The same where what is kept is a run without an end: kernels are written in that time, too."""
 LEAST_BESIDE = 3.0
 """The same of programs that a try starts, such as a compiler."""
 ALLOWED = 4
@@ -146,7 +148,8 @@ class Reducer:
         compilers are known already."""
         self.trials.seconds = min(self.trials.seconds, max(SHORTEST_TRY, ALLOWED * shown.seconds))
         most = math.inf if self.trials.cpu_seconds is None else self.trials.cpu_seconds
-        self.trials.cpu_seconds = min(most, max(LEAST_CPU, ALLOWED * shown.cpu_seconds))
+        least = LEAST_CPU_ENDED if shown.answer == ENDED else LEAST_CPU
+        self.trials.cpu_seconds = min(most, max(least, ALLOWED * shown.cpu_seconds))
 
     def _mine(self) -> Module:
         """The module, for a cut to change."""
