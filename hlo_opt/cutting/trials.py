@@ -40,7 +40,7 @@ _forms: list[Callable[[str], object]] = []
 def leave(text: str) -> None:
     """Before something that may crash or never end: what to say if it does. Nothing outside of `left_as` in a task."""
     for pipe in _pipes[: len(_forms)]:
-        _send(pipe, _forms[-1](text))
+        _send(pipe, pickle.dumps(_forms[-1](text)))
 
 
 @contextlib.contextmanager
@@ -53,8 +53,7 @@ def left_as(form: Callable[[str], object]) -> Iterator[None]:
         _forms.pop()
 
 
-def _send(pipe: int, answer: object) -> None:
-    data = pickle.dumps(answer)
+def _send(pipe: int, data: bytes) -> None:
     while data:
         data = data[os.write(pipe, data) :]
 
@@ -257,11 +256,11 @@ def _answer(task: Callable[[], T | None], pipe: int, cpu_seconds: float | None, 
             for number in (0, 1, 2):
                 os.dup2(null, number)
         _pipes.append(pipe)
-        _send(pipe, task())
+        _send(pipe, pickle.dumps(task()))
     except TimeoutError:  # what it left is its answer
         pass
     except BaseException:
-        _send(pipe, None)
+        _send(pipe, pickle.dumps(None))
         if os.environ.get(FAULTS):
             traceback.print_exc()
     finally:

@@ -17,7 +17,7 @@ from hlo_opt.analysis.graph.loops import trip_count
 from hlo_opt.analysis.properties import has_side_effect
 from hlo_opt.fusion import outline
 from hlo_opt.fusion.state import FusionState
-from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, edit
+from hlo_opt.ir import Called, Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations, operands_first
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.sets import fused, is_view, launches, looped, root_of, tuple_elements, tuple_index
@@ -223,10 +223,7 @@ def _start_elements(start: Instruction) -> list[Instruction] | None:
     elements = start.shape.elements
     if elements is None or not all(shape.is_array for shape in elements):
         return None
-    return tuple_elements(start) or [
-        Instruction(start.name, "get-tuple-element", shape, [start], {"index": Attribute.of(number)})
-        for number, shape in enumerate(elements)
-    ]
+    return tuple_elements(start) or [edit.element_of(start, number) for number in range(len(elements))]
 
 
 def _members(loop: Instruction) -> Iterator[Instruction]:
