@@ -18,7 +18,17 @@ from pathlib import Path
 from typing import Protocol
 
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.cutting.questions import COMPARED, NAN, Command, HasNan, compares, comparison, differs, failure_kind
+from hlo_opt.cutting.questions import (
+    COMPARED,
+    ENDED,
+    NAN,
+    Command,
+    HasNan,
+    compares,
+    comparison,
+    differs,
+    failure_kind,
+)
 from hlo_opt.cutting.trials import Trials
 from hlo_opt.diag import HloOptError, ParseError, UsageError, VerifyError, did_you_mean
 from hlo_opt.fusion.summary import module_summary
@@ -31,8 +41,6 @@ from hlo_opt.text.frames import source_location
 NO, ANOTHER = "no", "another status"
 """The answer of a module that does not show what is watched; that of a command which ends with another status."""
 CHECK = "check"
-ENDED = "run: no end"
-"""The answer of a module of ours of which the process crashes, or takes much longer than that of the first module."""
 LONGEST = 600.0
 """Limit for one module, in seconds."""
 LEAST, ALLOWED = 60.0, 10

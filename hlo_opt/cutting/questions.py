@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from hlo_opt.cutting.trials import leave
 from hlo_opt.diag import CheckError, HloOptError, UsageError, did_you_mean, no_reason, reason_specs
 from hlo_opt.diag.reason import CODE
 from hlo_opt.evaluate import evaluate
@@ -38,6 +39,8 @@ FIGURES = ("kernels", "launches", "bytes", "est_us", "instructions")
 NAN = "nan"
 FUSE_FAILS, RUN_FAILS = "fuse fails", "run fails"
 CHECK_FAILS = ("fuse --check fails", "check fails")
+ENDED = "run: no end"
+"""The answer of a module of which a kernel crashes or does not come to an end."""
 SENTENCES = (*CHECK_FAILS, FUSE_FAILS, RUN_FAILS, NAN)
 COMPARED = re.compile(r"(\w+)\s*(<=|>=|==|!=|<|>)\s*(\S+)")
 _TESTS: dict[str, Callable[[float, float], bool]] = {
@@ -112,13 +115,15 @@ class CheckFails:
 
 
 def differs(module: Module, other: Module, backend: str, seed: int, *, is_quick: bool) -> str | None:
-    """How another module differs: it computes other values, or ends in an error; None where it does not differ. Quick:
-    on one set of inputs. Raises EvaluationError where the first module cannot run."""
+    """How another module differs: it computes other values, ends in an error, or, in a try, with a crash or never; None
+    where it does not differ. Quick: on one set of inputs. Raises EvaluationError where the first module cannot run, and
+    TimeoutError at a try's limit."""
     inputs = None
     if is_quick:
         inputs = device_inputs(module, seed)
         evaluate(module, inputs[0])
     try:
+        leave(ENDED)
         report = check(
             module,
             other,
@@ -126,6 +131,8 @@ def differs(module: Module, other: Module, backend: str, seed: int, *, is_quick:
             seed=seed,
             backend=backend,
         )
+    except TimeoutError:
+        raise
     except Exception as failure:
         return f"run: {failure_kind(failure)}"
     return None if report.ok else "differs"

@@ -24,8 +24,8 @@ from pathlib import Path
 from hlo_opt.cutting import cuts, loops, plainer
 from hlo_opt.cutting.cuts import Cut
 from hlo_opt.cutting.parts import outputs_of, simpler, size
-from hlo_opt.cutting.questions import Command, Question, read
-from hlo_opt.cutting.trials import Trials
+from hlo_opt.cutting.questions import ENDED, Command, Question, read
+from hlo_opt.cutting.trials import Trials, left_as
 from hlo_opt.diag import UsageError
 from hlo_opt.ir import Module, edit
 
@@ -36,6 +36,8 @@ SHORTEST_TRY = 20.0
 """The lowest limit of a try, in seconds by the clock."""
 LEAST_CPU = 0.5
 """The lowest limit of a try, in seconds of a processor. Loops without end are usual among cuts of loops."""
+LEAST_CPU_ENDED = 2.0
+"""The same where what is kept is a run without an end: kernels are written in that time, too."""
 LEAST_BESIDE = 3.0
 """The same of programs that a try starts, such as a compiler."""
 ALLOWED = 4
@@ -128,13 +130,17 @@ class Reducer:
         return self._shown(str(cut(self._mine())), way)
 
     def _shown(self, text: str, way: int) -> Shown | None:
-        """In a child process: what a text shows, in one way of asking."""
+        """In a child process: what a text shows, in one way of asking; None where that is not what is looked for."""
         clock, before = time.monotonic(), os.times()
-        answer = self.question.ways()[way](read(text), text)
-        if answer is None:
-            return None
-        own, own_system, other, other_system = (b - a for a, b in zip(before[:4], os.times()[:4], strict=True))
-        return Shown(text, answer, way, time.monotonic() - clock, own + own_system, other + other_system)
+
+        def shown(answer: str | None) -> Shown | None:
+            if answer is None or self.answer not in ("", answer):
+                return None
+            own, own_system, other, other_system = (b - a for a, b in zip(before[:4], os.times()[:4], strict=True))
+            return Shown(text, answer, way, time.monotonic() - clock, own + own_system, other + other_system)
+
+        with left_as(shown):
+            return shown(self.question.ways()[way](read(text), text))
 
     def _limit(self, shown: Shown) -> None:
         """Limits of the next tries, by what this one took: cuts of a smaller module take less, and where a loop has no
@@ -142,7 +148,8 @@ class Reducer:
         compilers are known already."""
         self.trials.seconds = min(self.trials.seconds, max(SHORTEST_TRY, ALLOWED * shown.seconds))
         most = math.inf if self.trials.cpu_seconds is None else self.trials.cpu_seconds
-        self.trials.cpu_seconds = min(most, max(LEAST_CPU, ALLOWED * shown.cpu_seconds))
+        least = LEAST_CPU_ENDED if shown.answer == ENDED else LEAST_CPU
+        self.trials.cpu_seconds = min(most, max(least, ALLOWED * shown.cpu_seconds))
 
     def _mine(self) -> Module:
         """The module, for a cut to change."""
@@ -198,7 +205,7 @@ class Reducer:
             return None
         try:
             shown = self._shown(text, self._way)
-            if shown is not None and shown.answer == self.answer:
+            if shown is not None:
                 return shown
         except Exception:
             mark.touch()

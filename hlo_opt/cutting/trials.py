@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import io
 import math
 import os
 import pickle
@@ -28,19 +29,60 @@ FAULTS = "HLO_OPT_SHOW_TRIES"
 """An environment variable: where it is set, tasks that fail print a traceback. For work on the cuts."""
 
 
+LEAST, ALLOWED = 60.0, 20
+"""The limit of what follows `leave`: in seconds by the clock, and as a multiple of the time before it."""
+_pipes: list[int] = []
+"""In a child process: the pipe for its answers."""
+_forms: list[Callable[[str], object]] = []
+"""In a child process: what its task makes of what `leave` is told."""
+
+
+def leave(text: str) -> None:
+    """Before something that may crash or never end: what to say if it does. Nothing outside of `left_as` in a task."""
+    for pipe in _pipes[: len(_forms)]:
+        _send(pipe, pickle.dumps(_forms[-1](text)))
+
+
+@contextlib.contextmanager
+def left_as(form: Callable[[str], object]) -> Iterator[None]:
+    """In a task: the answer that it leaves is `form` of what `leave` is told."""
+    _forms.append(form)
+    try:
+        yield
+    finally:
+        _forms.pop()
+
+
+def _send(pipe: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(pipe, data) :]
+
+
 @dataclass
 class _Running(Generic[T]):
-    """A task in a child process: its number, the child, the pipe and the bytes of its answer, and its deadline."""
+    """A task in a child process: its number, the child, the pipe and the bytes of its answers, when it began, and its
+    deadline."""
 
     number: int
     child: int
     pipe: int
+    began: float
     end: float
     data: bytes = b""
 
+    @property
+    def answer(self) -> T | None:
+        """The last of its answers."""
+        answer, file = None, io.BytesIO(self.data)
+        with contextlib.suppress(EOFError, pickle.UnpicklingError):  # it may be ended while it writes
+            while True:
+                answer = pickle.load(file)
+        return answer
+
 
 class Trials:
-    """Runs tasks in `jobs` child processes. A task that crashes, raises, or exceeds a limit has no answer.
+    """Runs tasks in `jobs` child processes. A task that crashes, raises, or exceeds a limit has no answer, or the one
+    that it left (`leave`).
 
     seconds      limit of a task, by the clock
     cpu_seconds  limit of a task, in seconds of a processor; None: no limit
@@ -135,7 +177,8 @@ class Trials:
             if child == 0:
                 _answer(task, end, self.cpu_seconds, self.beside)
             os.close(end)
-            running[pipe] = _Running(number, child, pipe, time.monotonic() + self.seconds)
+            now = time.monotonic()
+            running[pipe] = _Running(number, child, pipe, now, now + self.seconds)
 
     def _listen(self, running: dict[int, _Running[T]], answers: dict[int, T]) -> None:
         """Read the answers of tasks, and end those past their deadline."""
@@ -143,14 +186,17 @@ class Trials:
         ready, _, _ = select.select(list(running), [], [], max(0.0, left))
         for pipe in ready:
             data = os.read(pipe, 1 << 20)
-            running[pipe].data += data
+            task, now = running[pipe], time.monotonic()
+            if data and not task.data:
+                task.end = min(task.end, now + max(LEAST, ALLOWED * (now - task.began)))
+            task.data += data
             if not data:
-                task = running.pop(pipe)
-                self._end(task)
-                if task.data:
-                    answers[task.number] = pickle.loads(task.data)
-        for late in [t for t in running.values() if t.end <= time.monotonic()]:
-            self._end(running.pop(late.pipe))
+                task.end = now
+        for task in [t for t in running.values() if t.end <= time.monotonic()]:
+            self._end(running.pop(task.pipe))
+            answer = task.answer
+            if answer is not None:
+                answers[task.number] = answer
 
     @staticmethod
     def _end(task: _Running[T]) -> None:
@@ -209,11 +255,12 @@ def _answer(task: Callable[[], T | None], pipe: int, cpu_seconds: float | None, 
             null = os.open(os.devnull, os.O_RDWR)
             for number in (0, 1, 2):
                 os.dup2(null, number)
-        answer = task()
-        data = b"" if answer is None else pickle.dumps(answer)
-        while data:
-            data = data[os.write(pipe, data) :]
+        _pipes.append(pipe)
+        _send(pipe, pickle.dumps(task()))
+    except TimeoutError:  # what it left is its answer
+        pass
     except BaseException:
+        _send(pipe, pickle.dumps(None))
         if os.environ.get(FAULTS):
             traceback.print_exc()
     finally:

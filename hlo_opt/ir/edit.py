@@ -80,12 +80,17 @@ def create_tuple(computation: Computation, values: Sequence[Instruction], *, roo
     return create(computation, "tuple", "tuple", Shape.tuple_of(*(v.shape for v in values)), values, root=root)
 
 
-def create_element(value: Instruction, number: int) -> Instruction:
-    """Append a `get-tuple-element` that reads element `number` of a tuple-shaped value."""
+def element_of(value: Instruction, number: int) -> Instruction:
+    """A `get-tuple-element` that reads element `number` of a tuple-shaped value, in no computation yet."""
     name = "get-tuple-element"
     assert value.shape.elements is not None
-    index = {"index": Attribute.of(number)}
-    return create(value.computation, name, name, value.shape.elements[number], [value], index)
+    return Instruction(name, name, value.shape.elements[number], [value], {"index": Attribute.of(number)})
+
+
+def create_element(value: Instruction, number: int) -> Instruction:
+    """Append a `get-tuple-element` that reads element `number` of a tuple-shaped value."""
+    element = element_of(value, number)
+    return create(value.computation, element.name, element.opcode, element.shape, [value], element.attributes)
 
 
 def clone_into(

@@ -74,18 +74,23 @@ def one_launch(loop: Instruction, context: PassContext) -> float | None:
 
 @dataclass
 class _Candidate:
-    """A loop that may become a fusion. `elements` of its tuple are read, each by some get-tuple-elements."""
+    """A loop that may become a fusion.
+
+    start     the elements of its tuple before the first round (see `_start_elements`)
+    elements  those that are read after the last one, each with the get-tuple-elements that read it
+    """
 
     module: Module
     loop: Instruction
+    start: list[Instruction]
     elements: dict[int, list[Instruction]]
 
     @classmethod
     def of(cls, loop: Instruction, module: Module) -> _Candidate | None:
         """The candidate of a loop; None where no kernel could hold it, whatever it computes."""
         computation, results, start = loop.computation, _handed_on(loop.called_by("body")), loop.operands[0]
-        start_values = tuple_elements(start)
-        if start_values is None or results is None or loop.control_predecessors or start.control_predecessors:
+        start_values = _start_elements(start)
+        if start_values is None or results is None or loop.control_predecessors:
             return None
         for body in loop.called():
             for i in body.instructions:
@@ -93,10 +98,12 @@ class _Candidate:
                     return None
         computation.index_users()
         awaited = {before for i in computation.instructions for before in i.control_predecessors}
-        if loop in awaited or start in awaited:
+        if loop in awaited:
+            return None
+        if tuple_elements(start) is not None and (start.control_predecessors or start in awaited):  # it would go
             return None
         state = loop.called_by("body").parameters[0]
-        candidate = cls(module, loop, {})
+        candidate = cls(module, loop, start_values, {})
         for number, end in enumerate(results):
             is_kept = tuple_index(end) == number and end.operands[0] is state
             shape = (loop.shape.elements or ())[number]
@@ -150,6 +157,7 @@ class _Candidate:
         """Replace the loop by the fusion."""
         loop, computation, start = self.loop, self.loop.computation, self.loop.operands[0]
         self._open(context)
+        self.start = [v if v.parent else edit.create_element(start, n) for n, v in enumerate(self.start)]
         inside = edit.new_computation(self.module, "fused_computation")
         operands = self._fill(inside)
         fusion = outline.fusion_of(inside, loop, operands)
@@ -164,7 +172,7 @@ class _Candidate:
         if self.is_read_whole:
             edit.redirect_users(loop, edit.create_tuple(computation, [values[n] for n in range(len(values))]))
         edit.remove(loop)
-        if not start.users and not start.is_root:
+        if tuple_elements(start) is not None and not start.users and not start.is_root:
             edit.remove(start)
         edit.sort(computation)
 
@@ -190,8 +198,7 @@ class _Candidate:
         """Fill the fusion's computation. Returns the operands of the fusion."""
         operands: list[Instruction] = []
         copies: dict[Instruction, Instruction] = {}
-        start_values = tuple_elements(self.loop.operands[0]) or []
-        for value in start_values:
+        for value in self.start:
             if value in copies:
                 continue
             members = _from_numbers(value)
@@ -203,11 +210,20 @@ class _Candidate:
                 if i not in copies:
                     copies[i] = edit.clone_into(inside, i, [copies[o] for o in i.operands])
             copies[value] = copies[members[-1]]
-        start = edit.create_tuple(inside, [copies[v] for v in start_values])
+        start = edit.create_tuple(inside, [copies[v] for v in self.start])
         loop = outline.moved_into(inside, self.loop, [start])
         ends = [edit.create_element(loop, number) for number in self.elements]
         edit.set_root(inside, ends[0] if len(ends) == 1 else edit.create_tuple(inside, ends))
         return operands
+
+
+def _start_elements(start: Instruction) -> list[Instruction] | None:
+    """The elements of a tuple; get-tuple-elements that no computation has yet, where no instruction puts it together,
+    such as a parameter or a result of another loop. None for what is no tuple of arrays."""
+    elements = start.shape.elements
+    if elements is None or not all(shape.is_array for shape in elements):
+        return None
+    return tuple_elements(start) or [edit.element_of(start, number) for number in range(len(elements))]
 
 
 def _members(loop: Instruction) -> Iterator[Instruction]:

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from hlo_opt.cutting.alone import Alone
 from hlo_opt.cutting.bisect import (
     CHECK,
-    ENDED,
     NO,
     Bisection,
     FirstChange,
@@ -17,6 +16,7 @@ from hlo_opt.cutting.bisect import (
     Series,
     StepDifference,
 )
+from hlo_opt.cutting.questions import ENDED
 from hlo_opt.report.page import Page, Word, counted
 
 LINES_SHOWN = 24

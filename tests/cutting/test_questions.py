@@ -1,6 +1,8 @@
 """What a module may show."""
 
+import faulthandler
 import time
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -9,9 +11,11 @@ from cutting_modules import TEXT
 import hlo_opt
 from hlo_opt.cutting import questions
 from hlo_opt.cutting.questions import command_of, question_of
-from hlo_opt.cutting.trials import Trials
+from hlo_opt.cutting.trials import Trials, left_as
 from hlo_opt.diag import UsageError
 from hlo_opt.passes.run import run
+from hlo_opt.runtime.host.library import has_compiler
+from hlo_opt.runtime.schedule import lowering
 
 
 def asked(keep, text, fuse=run):
@@ -36,6 +40,30 @@ def test_a_check_that_fails_says_how():
     (how,) = set(asked("fuse --check fails", TEXT, broken))
     assert how.startswith("fuse: ZeroDivisionError")
     assert asked("fuse fails", TEXT, broken) == [how] and asked("fuse fails", TEXT) == [None]
+
+
+@pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+@pytest.mark.parametrize(
+    ("fault", "answer"),
+    [("sinf(", "differs"), ("*(volatile float*)8 + expf(", questions.ENDED), ("expf(", None)],
+)
+def test_what_is_asked_of_is_the_text_of_kernels(fault, answer, monkeypatch):
+    emitted = lowering.emit_kernel
+
+    def planted(plan, in_place=()):
+        made = emitted(plan, in_place)
+        assert "expf(" in made.source
+        return replace(made, source=made.source.replace("expf(", fault))
+
+    monkeypatch.setattr(lowering, "emit_kernel", planted)
+    module = questions.read("HloModule m\nENTRY e {\n  p = f32[9] parameter(0)\n  ROOT r = f32[9] exponential(p)\n}\n")
+
+    def ask():
+        faulthandler.disable()  # a crash is what is wanted
+        with left_as(str):
+            return questions.CheckFails(run, "host").ask(module, "host", is_quick=True)
+
+    assert Trials(1, 60).one(ask) == answer
 
 
 def test_errors_are_told_by_their_codes():

@@ -1,7 +1,9 @@
 """The search for the smallest module that shows something."""
 
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +12,10 @@ import pytest
 from cutting_modules import TEXT, Says
 
 import hlo_opt
-from hlo_opt.cutting.questions import question_of
+from hlo_opt.cutting import trials
+from hlo_opt.cutting.questions import ENDED, question_of
 from hlo_opt.cutting.search import Reducer
+from hlo_opt.cutting.trials import leave
 from hlo_opt.diag import UsageError
 from hlo_opt.passes.run import run
 
@@ -50,6 +54,39 @@ def test_the_result_does_not_depend_on_the_number_of_processes():
 def test_a_module_that_does_not_show_it_is_an_error():
     with pytest.raises(UsageError, match="does not show"):
         reduced(TEXT, Says(r" cosine\("))
+
+
+class Ends:
+    """A question that a module with a sine does not live to answer."""
+
+    def __init__(self, end):
+        self.end = end
+
+    def ways(self):
+        return [self.ask]
+
+    def ask(self, module, text):
+        leave(ENDED)
+        if " sine(" in text:
+            self.end()
+
+
+def crash():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def compute():
+    while True:
+        pass
+
+
+@pytest.mark.parametrize("end", [crash, compute])
+def test_a_crash_or_a_run_without_an_end_can_be_kept(end, monkeypatch):
+    monkeypatch.setattr(trials, "LEAST", 1.0)
+    monkeypatch.setattr(trials, "ALLOWED", 0)
+    text = "HloModule m\nENTRY e {\n  p = f32[9]{0} parameter(0)\n  s = f32[9]{0} sine(p)\n  ROOT r = f32[9]{0} add(s, p)\n}\n"
+    found = reduced(text, Ends(end))
+    assert found.answer == ENDED and found.instructions == 2
 
 
 def long_module(count, seed=0):

@@ -4,10 +4,12 @@ import os
 import signal
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from hlo_opt.cutting import trials as trials_module
 from hlo_opt.cutting.trials import Trials
 
 
@@ -56,6 +58,37 @@ def test_a_limit_in_seconds_of_a_processor_ends_what_computes_and_not_what_waits
     trials = Trials(2, 60, cpu_seconds=1)
     assert trials.first([computes, waits]) == (1, "waited")
     assert trials.one(says_so) == "too long"
+
+
+def test_what_a_task_left_is_its_answer_where_it_crashes_or_does_not_end(monkeypatch):
+    monkeypatch.setattr(trials_module, "LEAST", 0.5)
+    monkeypatch.setattr(trials_module, "ALLOWED", 0)
+
+    def crashes():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def hangs():
+        time.sleep(60)
+
+    def computes():
+        while True:
+            pass
+
+    def after(end, form=str.upper):
+        with trials_module.left_as(form):
+            trials_module.leave("left")
+            end()
+
+    begun = time.monotonic()
+    trials = Trials(1, 60)
+    for end in (crashes, hangs, computes):
+        assert trials.one(partial(after, end)) == "LEFT"
+    assert Trials(1, 60, cpu_seconds=1).one(partial(after, computes)) == "LEFT"
+    assert time.monotonic() - begun < 20
+    assert trials.one(partial(after, lambda: None)) is None  # it came to its end
+    assert trials.one(partial(after, lambda: 1 / 0)) is None
+    assert trials.one(partial(after, crashes, lambda text: None)) is None
+    assert trials.one(lambda: trials_module.leave("left") or crashes()) is None  # nobody asked for it
 
 
 def test_programs_have_a_limit_of_their_own():

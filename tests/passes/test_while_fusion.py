@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +92,54 @@ def test_the_whole_tuple_may_be_read() -> None:
 
 def test_what_no_round_changes_is_not_handed_on_by_a_kernel() -> None:
     assert has_loop(fused(whole(LANES["rows that are read"][0])))
+
+
+def started(text: str, state: str, before: Sequence[str], more: str = "") -> str:
+    """The module with its whole state as its result, where `before` are the lines of the entry that give the start."""
+    entry = ["ENTRY e {", *before, f"  ROOT w = {state} while(s), condition=condition, body=body", "}", ""]
+    return text[: text.index("ENTRY")] + more + "\n".join(entry)
+
+
+ONE = "(s32[], f32[64])"
+STARTS = {
+    "a parameter": ([f"  s = {ONE} parameter(0)"], ""),
+    "an element of a parameter": (
+        [f"  p = ({ONE}, f32[2]) parameter(0)", f"  s = {ONE} get-tuple-element(p), index=0"],
+        "",
+    ),
+    "the result of another loop": (
+        [f"  p = {ONE} parameter(0)", f"  s = {ONE} while(p), condition=fewer, body=body"],
+        f"fewer {{\n  t = {ONE} parameter(0)\n  n = s32[] get-tuple-element(t), index=0\n"
+        "  two = s32[] constant(2)\n  ROOT c = pred[] compare(n, two), direction=LT\n}\n",
+    ),
+    "the result of a conditional": (
+        [f"  p = {ONE} parameter(0)", "  b = pred[] parameter(1)",
+         f"  s = {ONE} conditional(b, p, p), true_computation=body, false_computation=same"],
+        f"same {{\n  ROOT t = {ONE} parameter(0)\n}}\n",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
+@pytest.mark.parametrize("name", STARTS)
+@pytest.mark.parametrize("rounds", ["one array", "reverse"])
+def test_the_loop_may_start_with_any_tuple(name: str, rounds: str) -> None:
+    text = started(LANES[rounds][0] if rounds in LANES else COUPLED[rounds], ONE, *STARTS[name])
+    module = hlo_opt.parse(text)
+    made = fused(text)
+    assert not has_loop(made)
+    x = np.linspace(-1, 1, 64, dtype=np.float32)
+    numbers = {"an element of a parameter": [np.ones(2, np.float32)], "the result of a conditional": [np.True_]}
+    given = [np.int32(0), x, *numbers.get(name, [])]
+    wanted = hlo_opt.evaluate(module, given)
+    for got in (hlo_opt.evaluate(made, given), hlo_opt.compile(made, backend="host")(*given)):
+        for one, other in zip(got, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_a_start_that_something_waits_for_may_stay_where_no_instruction_puts_it_together() -> None:
+    before = [f"  s = {ONE} parameter(0)", "  q = f32[] constant(0), control-predecessors={s}"]
+    assert not has_loop(fused(started(LANES["one array"][0], ONE, before)))
 
 
 SHARED = {"power iteration": power(2048), "a plate": heat(256), "a cell": lstm(256)}
