@@ -22,6 +22,7 @@ from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.plans.batch import ENOUGH_THREADS
 from hlo_opt.plans.loop import BLOCK, WIDEST_ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
+from hlo_opt.plans.reads import MOST_JOINED
 from hlo_opt.plans.tiled_transpose import in_other_order
 from hlo_opt.plans.walks import Own, Walk, leaves_at, neighbours
 
@@ -136,14 +137,18 @@ def _frame(sizes: Sequence[int], permutation: Sequence[int]) -> tuple[tuple[int,
 def _part(
     region: Region, roots: Sequence[int], sizes: tuple[int, int, int], beside: int, target: DeviceTarget
 ) -> ShortRows | None:
-    """The part, with as many rows in a thread as 16 bytes hold, if they divide those that are neighbours and the device
-    stays full. None if a thread would hold too much."""
+    """The part, with as many rows in a thread as 16 bytes hold, if they divide those that are neighbours, the device
+    stays full, and neighbours are found among their elements. None if a thread would hold too much."""
     outputs = [region.roots[n].shape for n in roots]
     elements = math.prod(sizes)
     moved = [*outputs, *(p.shape for p in region.parameters if _is_large(p.shape, elements))]
     vector = gcd(beside, max(4, WIDEST_ACCESS // max(shape.type.bytes for shape in moved)))
     of_row = sizes[1] * sum(shape.type.bytes for shape in moved)
-    while vector > 1 and (vector * of_row > MOST_BYTES or 4 * elements // sizes[1] < vector * target.resident_threads):
+    while vector > 1 and (
+        vector * of_row > MOST_BYTES
+        or vector * sizes[1] > MOST_JOINED
+        or 4 * elements // sizes[1] < vector * target.resident_threads
+    ):
         vector //= 2
     if vector * of_row > MOST_BYTES:
         return None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hlo_opt.plans import kinds
+from hlo_opt.plans.price import price
 from hlo_opt.plans.register_transpose import ShortRows
 from tests.codegen.test_tiled_transpose import ordered, transpose
 
@@ -64,6 +65,16 @@ def test_short_rows_of_two_dimensions(tool: Any) -> None:
 @pytest.mark.parametrize(("few", "vector"), [(2, 4), (7, 4), (8, 4), (9, 2), (16, 2)])
 def test_lengths_of_rows(planner: Any, few: int, vector: int) -> None:
     assert part_of(planner, transpose((1 << 20, few), (1, 0))).vector == vector
+
+
+@pytest.mark.parametrize(("few", "vector"), [(4, 16), (7, 8), (8, 8), (9, 4), (16, 4)])
+def test_lengths_of_rows_of_bytes(planner: Any, few: int, vector: int) -> None:
+    """A thread has no more elements than those among which neighbours are joined."""
+    text = transpose((1 << 22, few), (1, 0), "s8")
+    part = part_of(planner, text)
+    assert part.vector == vector
+    found = price(planner.plan(text), planner.target)
+    assert min(found.loads[0], found.stores[0]) >= 8 * vector and found.cache < found.memory
 
 
 def test_few_and_long_ones_have_other_plans(planner: Any) -> None:
