@@ -20,7 +20,7 @@ def updated(root: Instruction, result: int) -> Iterator[tuple[Instruction, int]]
     seen = set(todo)
     while todo:
         value, number, is_changed = todo.popleft()
-        if value.opcode == "parameter":
+        if value.parameter_number is not None:
             if is_changed:
                 yield value, number
             continue
@@ -62,7 +62,7 @@ def _steps(value: Instruction, number: int, is_changed: bool) -> Iterator[tuple[
 def _keeps(body: Computation, number: int) -> bool:
     """Whether a round of a loop leaves an array of the state as it is: weights, for example, that each round reads."""
     value, place = body.root, number
-    while value.opcode != "parameter":
+    while value.parameter_number is None:
         if tuple_elements(value) is None and tuple_index(value) is None:
             return False
         ((value, place, _),) = _steps(value, place, False)
