@@ -277,7 +277,7 @@ class Bisection:
         that gives these two different answers."""
         last = self.series.last
         for way in range(len(self.watch.ways)):
-            self.way = way
+            self.way, self.trials.seconds = way, LONGEST  # no way's time says what the next one takes
             self.known.clear()
             if last is not None:
                 self._ask([0])  # its time is the measure of the others

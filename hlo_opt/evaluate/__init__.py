@@ -41,6 +41,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Callable[..., object]:
     for home, names in _HOMES.items():
         if name in names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from hlo_opt.ir import Instruction
+from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ops.sets import looped, tuple_elements, tuple_index
 
 
@@ -13,13 +13,14 @@ def updated(root: Instruction, result: int) -> Iterator[tuple[Instruction, int]]
     """The arrays of parameters that a result is an update of, the nearest first: each as the parameter and the number
     of the array in it. `result` is the number of an array of `root`.
 
-    An update is the array plus or minus something, times a number or not, or what a loop makes of it.
+    An update is the array plus or minus something, times a number or not, or what a loop makes of it, but not what a
+    loop only reads and returns.
     """
     todo = deque([(root, result, False)])
     seen = set(todo)
     while todo:
         value, number, is_changed = todo.popleft()
-        if value.opcode == "parameter":
+        if value.parameter_number is not None:
             if is_changed:
                 yield value, number
             continue
@@ -42,8 +43,8 @@ def _steps(value: Instruction, number: int, is_changed: bool) -> Iterator[tuple[
         (source,) = value.operands
         skipped = sum(len(list(e.leaves())) for e in (source.shape.elements or ())[:index])
         yield source, number + skipped, is_changed
-    elif looped(value) is not None:
-        yield value.operands[0], number, True
+    elif (body := looped(value)) is not None:
+        yield value.operands[0], number, is_changed or not _keeps(body, number)
     elif value.opcode in ("copy", "convert", "opt-barrier"):
         yield value.operands[0], number, is_changed
     elif value.opcode in ("add", "subtract"):
@@ -56,6 +57,16 @@ def _steps(value: Instruction, number: int, is_changed: bool) -> Iterator[tuple[
             yield left, 0, is_changed
         elif _is_one_number(left) and value.opcode == "multiply":
             yield right, 0, is_changed
+
+
+def _keeps(body: Computation, number: int) -> bool:
+    """Whether a round of a loop leaves an array of the state as it is: weights, for example, that each round reads."""
+    value, place = body.root, number
+    while value.parameter_number is None:
+        if tuple_elements(value) is None and tuple_index(value) is None:
+            return False
+        ((value, place, _),) = _steps(value, place, False)
+    return place == number
 
 
 def _is_one_number(value: Instruction) -> bool:

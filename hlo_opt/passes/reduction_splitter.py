@@ -50,7 +50,6 @@ class ReductionSplitter(RewritingPass):
     name: ClassVar[str] = "reduction-splitter"
     preserves: ClassVar[OneOf["graph", "meaning"]] = "meaning"
     simplifies: ClassVar[bool] = True
-    idempotent: ClassVar[bool] = True
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         for reduce in [i for i in computation.instructions if i.opcode == "reduce"]:

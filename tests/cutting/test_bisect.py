@@ -160,6 +160,21 @@ def test_a_step_after_which_nothing_ends_is_found(fault, monkeypatch):
     assert "a crash, or no end after this" in str(turn_page(bisection, found, bisect.StepDifference("", (), (), ())))
 
 
+def test_a_slow_way_of_asking_has_its_own_limit(monkeypatch):
+    """The first way is quick and sees nothing; the second takes longer than the limit that follows from the first."""
+    monkeypatch.setattr(bisect, "LEAST", 0.5)
+    monkeypatch.setattr(bisect, "ALLOWED", 2)
+    module = hlo_opt.parse((DUMPS / "softmax.hlo").read_text())
+
+    def slow(first, module, text):
+        time.sleep(1.5)
+        return "no"
+
+    watch = bisect.Watch("anything", (lambda first, module, text: "no", slow))
+    bisection = bisect.Bisection(bisect.Rewrites(lambda number, tell: run(module, simplify="never"), 2), watch, 2)
+    assert bisection.find() == bisect.NoChange("no")
+
+
 NAMES = (
     "module_0003.jit_f.0010.fusion.after_dce.before_cse.txt",
     "module_0003.jit_f.0002.simplification.after_algsimp.before_sort.txt",

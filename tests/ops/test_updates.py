@@ -47,6 +47,11 @@ CASES = {
         " ROOT r = f32[4] get-tuple-element(l), index=0",
         [("pair", 1)],
     ),
+    "a loop that leaves it": (
+        " s = (f32[4], f32[]) tuple(m, k)\n l = (f32[4], f32[]) while(s), body=body, condition=condition\n"
+        " ROOT r = f32[] get-tuple-element(l), index=1",
+        [],
+    ),
 }
 
 

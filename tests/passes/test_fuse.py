@@ -1,5 +1,6 @@
 """Whole runs: on our dumps, on random graphs, twice the same."""
 
+import importlib
 from pathlib import Path
 
 import numpy as np
@@ -181,3 +182,5 @@ def test_a_text_will_do_for_a_module(dumps: Path) -> None:
 def test_the_module_shows_its_names() -> None:
     assert {"fuse", "parse", "evaluate", "compile", "__version__"} <= set(dir(hlo_opt))
     assert all(hasattr(hlo_opt, name) for name in dir(hlo_opt))
+    room = importlib.import_module("hlo_opt.evaluate")
+    assert dir(room) == room.__all__ and all(hasattr(room, name) for name in dir(room))

@@ -199,3 +199,27 @@ def test_sums_of_one_array_are_folded_side_by_side() -> None:
 )
 def test_other_sums_are_folded_at_once(text: str) -> None:
     assert len(reduces(split(text))) == 2
+
+
+def test_parts_beside_still_shorter_sums_are_split_where_the_pass_is_repeated() -> None:
+    text = """HloModule m
+
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+
+ENTRY e {
+  x = f32[4,4,32,64]{3,2,1,0} parameter(0)
+  z = f32[] constant(0)
+  y = f32[4,4,32,64]{3,2,1,0} multiply(x, x)
+  w = f32[4,4,32,64]{3,2,1,0} exponential(x)
+  all = f32[64]{0} reduce(x, z), dimensions={0,1,2}, to_apply=sum
+  most = f32[4,64]{1,0} reduce(y, z), dimensions={1,2}, to_apply=sum
+  few = f32[4,4,64]{2,1,0} reduce(w, z), dimensions={2}, to_apply=sum
+  ROOT r = (f32[64]{0}, f32[4,64]{1,0}, f32[4,4,64]{2,1,0}) tuple(all, most, few)
+}
+"""
+    made, _ = hlo_opt.fuse(hlo_opt.parse(text), passes="fixpoint(reduction-splitter)", simplify="never")
+    assert sorted(reduces(made)) == [(0,), (1,), (1,), (2,), (2,), (2,)]

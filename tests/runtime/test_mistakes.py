@@ -376,3 +376,15 @@ def test_a_conversion_to_a_narrower_float_is_tried_with_nan(source: str, target:
     found = tried(module, reaching_inputs(module))
     assert found.trials == 1 + tries and not found.unseen
     assert any(np.isnan(a.astype(np.float64)).any() for draw in found.draws for a in draw.inputs[0]) == bool(tries)
+
+
+@pytest.mark.parametrize("caller", ["fusion(x), kind=kInput, calls=f", "call(x), to_apply=f"])
+def test_a_call_with_a_narrower_result_of_another_shape_is_no_conversion(caller: str) -> None:
+    module = parse(
+        "HloModule m\nadd {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
+        "f {\n  p = f32[8,4]{1,0} parameter(0)\n  z = f32[] constant(0)\n"
+        "  s = f32[8]{0} reduce(p, z), dimensions={1}, to_apply=add\n  ROOT t = bf16[8]{0} convert(s)\n}\n"
+        f"ENTRY e {{\n  x = f32[8,4]{{1,0}} parameter(0)\n  ROOT r = bf16[8]{{0}} {caller}\n}}\n"
+    )
+    found = tried(module, reaching_inputs(module))
+    assert found.trials and not found.unseen

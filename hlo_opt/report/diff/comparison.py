@@ -13,6 +13,7 @@ from hlo_opt.analysis.graph.compare.flat import FlatSite, Scope
 from hlo_opt.analysis.graph.compare.matching import Matched, match
 from hlo_opt.analysis.graph.digest import may_be_alike, module_digest
 from hlo_opt.analysis.graph.loops import NO_TRIP_COUNTS, TripCounts
+from hlo_opt.analysis.graph.numbering import literal_key
 from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget
 from hlo_opt.analysis.targets import target as find_target
 from hlo_opt.diag import UsageError, did_you_mean
@@ -252,19 +253,17 @@ def _told_once(differences: list[Difference]) -> list[Difference]:
     kept = []
     for difference in differences:
         (change, *others) = difference.changes or (None,)
-        if change is not None and not others and not difference.groups and _is_of_constants(change):
-            shapes = [site.instruction.shape.without_layout() for site in change.sites]
-            known = first.setdefault((change.details, *shapes, change.source), change)
+        literals = () if change is None else tuple(site.instruction.literal for site in change.sites)
+        if change is not None and not others and not difference.groups and len(literals) == 2 and all(literals):
+            # details show a part of a long value only
+            values = [(one.shape.without_layout(), literal_key(one)) for one in literals if one is not None]
+            known = first.setdefault((change.details, *values, change.source), change)
             if known is not change:
                 known.places += change.places
                 known.repeated.extend([*change.sites, *change.repeated])
                 continue
         kept.append(difference)
     return kept
-
-
-def _is_of_constants(change: Change) -> bool:
-    return len(change.sites) == 2 and all(site.instruction.literal is not None for site in change.sites)
 
 
 def _rank(difference: Difference, unit: float) -> tuple[float, bool, float, int, float]:

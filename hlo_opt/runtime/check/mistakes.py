@@ -342,8 +342,11 @@ def _compares(instruction: Instruction) -> bool:
 
 
 def _narrows(i: Instruction) -> bool:
-    """Whether it rounds one array of floats to a narrower type, which has NaN."""
-    if len(i.operands) != 1 or not i.shape.is_array or not i.operands[0].shape.is_array:
+    """Whether it rounds each float of an array to a narrower type, which has NaN."""
+    spec = find(i.opcode)
+    if spec is None or spec.kind is not OpKind.ELEMENTWISE or len(i.operands) != 1:
+        return False
+    if i.shape.dimensions != i.operands[0].shape.dimensions:
         return False
     source, target = i.operands[0].shape.type, i.shape.type
     if not source.is_float or not target.is_float or source.bits <= target.bits:

@@ -239,3 +239,23 @@ def test_a_constant_of_one_line_with_copies_in_several_kernels_is_told_once(line
     found = diff(old, old.replace("0.5", "0.25"))
     assert [d.changes[0].places for d in found.differences] == places
     assert all(d.changes[0].details[0].new == "0.25" for d in found.differences)
+
+
+@pytest.mark.parametrize(("other", "places"), [(30, [2]), (40, [1, 1])])
+def test_long_constants_that_look_alike_are_not_one(other: int, places: list[int]):
+    """What is shown of a long value is the surroundings of the first difference."""
+
+    def text(*added: int) -> str:
+        tables = [["0"] * 80 for _ in range(2)]
+        for table, ones in zip(tables, [(0, *added[:1]), (0, *added[1:])], strict=True):
+            for place in ones:
+                table[place] = "1"
+        one, two = (",".join(table) for table in tables)
+        return (
+            f"HloModule m\nENTRY e {{\n  x = f32[80]{{0}} parameter(0)\n  a = f32[80]{{0}} constant({{{one}}})\n"
+            f"  s = f32[80]{{0}} add(x, a)\n  t = f32[80]{{0}} exponential(s)\n"
+            f"  b = f32[80]{{0}} constant({{{two}}})\n  ROOT r = f32[80]{{0}} multiply(t, b)\n}}\n"
+        )
+
+    found = diff(text(), text(30, other), fuse="never")
+    assert [d.changes[0].places for d in found.differences] == places
