@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import TypeAlias
 
 from tests.loops import loop
+
+Sizes: TypeAlias = tuple[int, ...]
 
 SUM = "whole {\n  a = s32[] parameter(0)\n  b = s32[] parameter(1)\n  ROOT c = s32[] add(a, b)\n}\n"
 
@@ -22,34 +25,36 @@ def random_window_loop(draw: Random) -> str:
 class _Writer:
     def __init__(self, draw: Random) -> None:
         self.draw = draw
-        few = draw.choice([(1,), (2,), (3,), (8,), (40,)])
-        many = (draw.choice([8, 40, 100, 1300]),)
+        few: Sizes = draw.choice([(1,), (2,), (3,), (8,), (40,)])
+        many: Sizes = (draw.choice([8, 40, 100, 1300]),)
         if draw.random() < 0.3:
             few, many = (draw.choice([1, 3]), draw.choice([1, 5])), (draw.choice([3, 8]), draw.choice([5, 33]))
         self.sizes = [draw.choice([few, many]) for _ in range(draw.randint(1, 4))]
         self.lines: list[str] = []
-        self.known = {f"x{n}": size for n, size in enumerate(self.sizes, 1)}  # what others may read
+        self.known: dict[str, Sizes] = {f"x{n}": size for n, size in enumerate(self.sizes, 1)}  # what others may read
         self.sizes_of = dict(self.known)
         self.numbers = ["x0", "x0", *(f"x{len(self.sizes) + n}" for n in range(1, draw.randint(1, 3)))]
 
-    def add(self, sizes: tuple[int, ...], text: str) -> str:
+    def add(self, sizes: Sizes, text: str) -> str:
         name = f"v{len(self.lines)}"
         self.lines.append(f"{name} = s32[{','.join(map(str, sizes))}] {text}")
         self.sizes_of[name] = sizes
         return name
 
-    def value(self, wanted: Callable[[tuple[int, ...]], bool] = bool) -> str | None:
-        found = [name for name, sizes in self.known.items() if wanted(sizes)]
-        return self.draw.choice(found) if found else None
+    def value(self, wanted: Callable[[Sizes], bool] = bool) -> str:
+        return self.draw.choice([name for name, sizes in self.known.items() if wanted(sizes)])
 
-    def starts(self, sizes: tuple[int, ...]) -> str:
+    def like(self, sizes: Sizes) -> str:
+        return self.value(lambda other: other == sizes)
+
+    def starts(self, sizes: Sizes) -> str:
         return ", ".join(self.draw.choice(self.numbers) for _ in sizes)
 
     # ---- steps
 
     def near(self) -> None:
         one = self.value()
-        other = self.value(lambda sizes: sizes == self.known[one])
+        other = self.like(self.known[one])
         name = self.draw.choice(["add", "subtract", "maximum", "xor"])
         self.known[self.add(self.known[one], f"{name}({one}, {other})")] = self.known[one]
 
@@ -119,12 +124,12 @@ class _Writer:
                 elif draw.random() < 0.5:
                     draw.choice(steps)()
             if end == f"x{n}" or draw.random() < 0.1:
-                end = self.value(lambda other, sizes=sizes: other == sizes) or end
+                end = self.like(sizes)
             results.append(end)
         own = [n for n in self.numbers[2:] if n.startswith("x")]
         results += [draw.choice(self.numbers) for _ in own]
         state = [f"s32[{','.join(map(str, sizes))}]" for sizes in self.sizes] + ["s32[]"] * len(own)
-        rounds, test = draw.choice([0, 1, 2, 3, 5]), []
+        rounds, test = draw.choice([0, 1, 2, 3, 5]), list[str]()
         if draw.random() < 0.4:
             ones = ",".join("1" for _ in self.sizes[0])
             test = [
