@@ -1,12 +1,13 @@
-"""Random loops against XLA:CPU: python -m scripts.random_loops [--count N] [--seed S] [--wild | --cell] [--always]
-[--forced KIND [--block N]] [--lanes] [--apart] [--keep FOLDER]
+"""Random loops against XLA:CPU: python -m scripts.random_loops [--count N] [--seed S] [--wild | --cell | --window]
+[--always] [--forced KIND [--block N]] [--lanes] [--apart] [--keep FOLDER]
 
 Each loop (`tests/random_loops.py`; with `--wild` `tests/random_wild_loops.py`, with `--cell`
-`tests/random_cell_loops.py`) is fused, run by our kernels in both forms, and compared bit by bit with what the op table
-says and with what XLA:CPU makes of the loop as it is (not with `--apart`, which needs no jaxlib). `--always` fuses each
-loop that has a plan, whether it pays or not; `--forced` does so with plans of one kind alone, in blocks of N
-threads, so that small loops have several; `--lanes` plans for a processor's vectors. Prints how many became one launch,
-and each that differs, with its seed; `--keep` saves these. Exits 1 where one does.
+`tests/random_cell_loops.py`, with `--window` `tests/random_window_loops.py`) is fused, run by our kernels in both
+forms, and compared bit by bit with what the op table says and with what XLA:CPU makes of the loop as it is (not with
+`--apart`, which needs no jaxlib). `--always` fuses each loop that has a plan, whether it pays or not; `--forced` does
+so with plans of one kind alone, in blocks of N threads, so that small loops have several; `--lanes` plans for a
+processor's vectors. Prints how many became one launch, and each that differs, with its seed; `--keep` saves these.
+Exits 1 where one does.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     forms = parser.add_mutually_exclusive_group()
-    for form in ("wild", "cell"):
+    for form in ("wild", "cell", "window"):
         forms.add_argument(f"--{form}", dest="form", action="store_const", const=form)
     parser.add_argument("--always", action="store_true")
     parser.add_argument("--forced", metavar="KIND", choices=[k.name for k in kinds.KINDS if k.heroes == LOOPS])

@@ -87,7 +87,7 @@ class Fold:
             inits = [builder.value(o, ()) for o in self.reduce.operands[len(self.types) :]]
             builder.name_after(self.reduce)
             totals = [builder.bind_exact(t, text) for t, text in zip(self.types, totals, strict=True)]
-            totals = self.combined(builder, inits, totals)
+            totals = self.combined(builder, inits, totals, self.reduce.called_by("to_apply"))  # the init comes first
         index = result_index(self.reduce, kept)
         for number, (leaf, text) in enumerate(zip(self.reduce.shape.leaves(), totals, strict=True)):
             name = builder.bind(leaf.type, text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from collections.abc import Sequence
@@ -103,15 +104,20 @@ def extreme_of(reducer: Computation, *, is_float: bool) -> Extreme | None:
 
 def in_any_order(reduce: Instruction) -> Computation | None:
     """A copy outside any module of the reducer of an argmin or argmax, by which the place is that of the fold from left
-    to right in whatever order the elements are folded: of two NaN, too, the one with the less place. None where the
-    reducer does that itself, and for other operations."""
+    to right in whatever order the elements are folded: of equal values, and of two NaN, the one with the less place, or
+    with the greater one where the reducer takes the right one. None where the reducer does that itself, and for other
+    operations. The result depends on the order still if there are NaN, but a reducer does not pick the first."""
     if len(reduce.operands) != 4 or reduce.ints("dimensions") != (counted_along(reduce.operands[1]),):
         return None
     value, place = (o.shape.type for o in reduce.operands[:2])
     reducer = reduce.called_by("to_apply")
-    by = extreme_of(reducer, is_float=value.is_float)
-    ties = [(a, b) for a, b in (_PAIRS if value.is_float else _PAIRS[:4]) if a == b or (a != a and b != b)]
-    if by is None or all(_picked(reducer, a, b, (1, 0)) == 0 for a, b in ties):
+    pairs = _PAIRS if value.is_float else _PAIRS[:4]
+    there, back = ([_picked(reducer, a, b, places) for a, b in pairs] for places in ((0, 1), (1, 0)))
+    if None in (*there, *back) or there[1] == there[2] or (there[0], back[0]) != (there[3], back[3]):
+        return None
+    by_place = [one == other for one, other in zip(there, back, strict=True)]
+    of_ties = (by_place[0], by_place[-1])  # of numbers, and of NaN
+    if any(by_place[1:3]) or any(by_place[4:6]) or all(of_ties):
         return None
     writer = Writer(reducer.name)
     a, i, b, j = (writer.parameter(n, array(place if n % 2 else value)) for n in range(4))
@@ -119,12 +125,16 @@ def in_any_order(reduce: Instruction) -> Computation | None:
     def says(left: Instruction, direction: str, right: Instruction) -> Instruction:
         return writer.emit("compare", array(PRED), left, right, direction=direction)
 
-    wins, same = says(a, "LT" if by == "minimum" else "GT", b), says(a, "EQ", b)
-    if value.is_float:
-        none, number = says(a, "NE", a), says(b, "EQ", b)
-        wins = writer.binary("or", wins, writer.binary("and", none, number))
-        same = writer.binary("or", same, writer.binary("and", none, writer.emit("not", array(PRED), number)))
-    left = writer.binary("or", wins, writer.binary("and", same, says(i, "LT", j)))
+    wins = says(a, "GT" if there[1] else "LT", b)  # the right one of 0 and 1
+    cases = [(says(a, "EQ", b), says(i, "GT" if there[0] else "LT", j))]
+    if value.is_float and not all(there[4:]):
+        none, other = says(a, "NE", a), says(b, "NE", b)
+        if not there[4]:
+            cases.append((none, writer.emit("not", array(PRED), other)))
+        if not there[5]:
+            cases.append((writer.emit("not", array(PRED), none), other))
+        cases.append((writer.binary("and", none, other), says(i, "GT" if there[6] else "LT", j)))
+    left = functools.reduce(lambda known, case: writer.binary("or", known, writer.binary("and", *case)), cases, wins)
     kept = [writer.emit("select", one.shape, left, one, other) for one, other in ((a, b), (i, j))]
     edit.set_root(writer.computation, edit.create_tuple(writer.computation, kept))
     return writer.computation
@@ -154,7 +164,10 @@ def _picked(reducer: Computation, left: float, right: float, places: tuple[int, 
             known[i] = one if test else other  # type: ignore[assignment]  # none is None
         else:
             return None
-    value, place = (known.get(end) for end in tuple_elements(reducer.root) or ())
+    ends = tuple_elements(reducer.root)
+    if ends is None or len(ends) != 2:
+        return None
+    value, place = (known.get(end) for end in ends)
     if place not in (0, 1) or value is None:
         return None
     wanted = left if place == places[0] else right

@@ -79,6 +79,10 @@ def cut(search: Search, longest: float = math.inf, *, in_place: bool = False) ->
     if not state or cells is None:
         return None
     phases, stands = _phased(opened, cells)
+    for update in written_in:  # one that reads a carried value as it is: another update may have written there
+        for position, operand in enumerate(update.update.operands[1:], 1):
+            if operand.parent is opened.round:
+                edit.replace_operand(update.update, position, stands.get(operand, operand))
     carried = tuple(replace(v, result=stands.get(v.result, v.result)) if v.counts is None else v for v in values)
     operands = {o for i in opened.round.instructions for o in i.operands}
     used = {*operands, *(c.value for phase in phases for c in phase)}

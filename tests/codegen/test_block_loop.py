@@ -105,6 +105,9 @@ CASES = {
         ["k = s32[] constant(3)", "p = s32[] add(x2, k)",
             "q = f32[1] dynamic-slice(x3, x2), dynamic_slice_sizes={1}", "y = f32[64] dynamic-update-slice(x1, q, p)",
                 "h = f32[64] reverse(y), dimensions={0}"], ["y", "p", "h"]),
+    "a window that is carried itself": loop(["f32[4]", "f32[64]"],
+        ["q = f32[1] slice(x2), slice={[7:8]}", "v = f32[1] negate(q)",
+            "a = f32[4] dynamic-update-slice(x1, v, x0)", "y = f32[64] dynamic-update-slice(x2, x1, x0)"], ["a", "y"]),
     "cells that take turns": chain(5, 2560),
     "larger than the block": loop(["f32[1300]"], ["y = f32[1300] reverse(x1), dimensions={0}"], ["y"], rounds=3),
 }  # fmt: skip
@@ -137,6 +140,7 @@ def test_only_a_window_of_the_state_is_written() -> None:
         "an element where the state says": 1,
         "windows with elements in common": 2,
         "a window of what is read once more": 0,
+        "a window that is carried itself": 2,
     }
     assert max(c.value.shape.element_count for c in phases(CASES["an element where the state says"]).cells) == 1
 

@@ -137,6 +137,38 @@ def test_threads_agree_on_the_first_nan(dimension: int, tie: str, form: KernelFo
     np.testing.assert_array_equal(place, np.argmax(x, dimension))
 
 
+@pytest.mark.parametrize("form", ["plain", "lanes"])
+@pytest.mark.parametrize("dimension", [0, 1])
+@pytest.mark.parametrize(("direction", "start"), [("GE", 0), ("GT", 0), ("LE", 9), ("LT", 9)])
+def test_threads_agree_on_ties(direction: str, start: int, dimension: int, form: KernelForm) -> None:
+    """A reducer that compares values alone takes the first of equals or the last, and the init comes before all."""
+    text = f"""HloModule m
+pick {{
+  a = f32[] parameter(0)
+  i = s32[] parameter(1)
+  b = f32[] parameter(2)
+  j = s32[] parameter(3)
+  p = pred[] compare(a, b), direction={direction}
+  x = f32[] select(p, a, b)
+  y = s32[] select(p, i, j)
+  ROOT t = (f32[], s32[]) tuple(x, y)
+}}
+ENTRY e {{
+  x = f32[70,700] parameter(0)
+  n = s32[70,700] iota(), iota_dimension={dimension}
+  low = f32[] constant({start})
+  z = s32[] constant(800)
+  ROOT r = (f32[{(700, 70)[dimension]}], s32[{(700, 70)[dimension]}]) reduce(x, n, low, z), dimensions={{{dimension}}},
+    to_apply=pick
+}}
+"""
+    x = np.random.default_rng(3).integers(0, 4, (70, 700)).astype(np.float32)
+    x[:, 0], x[1] = start, start
+    module = hlo_opt.parse(text)
+    fused, _ = hlo_opt.fuse(module)
+    np.testing.assert_array_equal(hlo_opt.compile(fused, form=form)(x)[1], hlo_opt.evaluate(module, [x])[1])
+
+
 @pytest.mark.parametrize("kind", ["f32", "s32"])
 def test_reducers_that_need_no_order(kind: str) -> None:
     in_order = module_of(step("LT", kind), "3", f"{kind}[3,7]").entry.root

@@ -16,6 +16,7 @@ from scripts.random_loops import Loop, always, differences
 from tests.random_cell_loops import random_cell_loop
 from tests.random_loops import random_loop
 from tests.random_wild_loops import random_wild_loop
+from tests.random_window_loops import random_window_loop
 from tests.small_modules import H100
 
 PIPELINE = "while-fusion,dce"
@@ -63,5 +64,6 @@ def test_loops_that_blocks_share_agree() -> None:
 def test_loops_of_a_block_agree(device: DeviceTarget) -> None:
     with always("block-loop", 64):
         loops = [Loop.of(seed, random_cell_loop(Random(seed)), device) for seed in range(8)]
-    assert sum(loop.is_alone for loop in loops) >= 6
+        loops += [Loop.of(seed, random_window_loop(Random(seed)), device) for seed in range(16)]
+    assert sum(loop.is_alone for loop in loops) >= 20
     assert differences(loops) == []
