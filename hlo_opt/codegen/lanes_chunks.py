@@ -150,8 +150,8 @@ def _by_parts(kernel: Kernel, elements: _Elements, cut: _Cut, parts: Sequence[Pa
 
 
 def _called(function: str, names: str, vector: int) -> list[str]:
-    """Calls for the lanes from `hlo_low` to before `hlo_high`. Where `vector` lanes may run twice, what is left of whole
-    vectors runs as a last vector of its own, of which the first lanes have run before: one by one, a few lanes take as
+    """Calls for the lanes from `hlo_low` to before `hlo_high`. Where `vector` lanes may run twice, what is left of
+    whole vectors runs as a last vector of its own, of which the first lanes have run before: one by one, a few take as
     long as many vectors. Each call says how many lanes there are: for a number that they do not know, compilers run a
     single vector's lanes one by one, too."""
 
