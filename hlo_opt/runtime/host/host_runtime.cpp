@@ -231,6 +231,7 @@ struct Program {
 
 static const Word enough_runs = 4;
 static const Word parallel_ns = 25000;       // from here on spreading a kernel is worth waking others
+static const Word parallel_in_loop_ns = 12000;  // and in a loop, where others still look for the next kernel
 static const Word parallel_bytes = 1 << 22;  // what a kernel touches that is spread without being timed
 
 static void enter(Frame* frame, const Routine* routine, void** slots, char* base) {
@@ -323,7 +324,8 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
         } else {
           Timing* const timing = &program->timings[number];
           const bool known = timing->runs >= enough_runs;
-          if (program->processors > 1 && (known ? timing->least > parallel_ns : w[2] > parallel_bytes)) {
+          const Word least = top == frames ? parallel_ns : parallel_in_loop_ns;
+          if (program->processors > 1 && (known ? timing->least > least : w[2] > parallel_bytes)) {
             failed = launch(launcher, scratch, grid, program->processors);
           } else if (known) {
             failed = launcher(scratch, 0, grid);
