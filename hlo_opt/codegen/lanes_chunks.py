@@ -14,7 +14,7 @@ from functools import partial
 
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.lanes_chunk_text import CHUNK, FROM, INSIDE, LANE, LEAST, ROW, ChunkWriter, UnknownError
-from hlo_opt.codegen.lanes_parts import SHORTEST, Part, parts_of_row, within
+from hlo_opt.codegen.lanes_parts import SHORTEST, Part, parts_of_row, vector_lanes, within
 from hlo_opt.codegen.lanes_runs import FEWEST, differing_digits, in_runs, run_lines, used_in
 from hlo_opt.codegen.lanes_runs import MOST as RUN
 from hlo_opt.codegen.lanes_text import filled
@@ -131,6 +131,7 @@ def _by_parts(kernel: Kernel, elements: _Elements, cut: _Cut, parts: Sequence[Pa
     names = ", ".join(p.name.text for p in kernel.tree.parameters)
     texts, calls = [], []
     shared = next((number for number, part in enumerate(parts) if part.asks), None)
+    vector = vector_lanes(elements.items, kernel.tree.parameters)
     for number, part in enumerate(parts):
         low, high = part.low, part.high
         function = shared if part.asks else number
@@ -142,9 +143,30 @@ def _by_parts(kernel: Kernel, elements: _Elements, cut: _Cut, parts: Sequence[Pa
         calls += [
             f"{{ const long long hlo_low = {FROM} > {low} ? {FROM} : {low}, hlo_high = {FROM} + hlo_live < {high} ? "
             f"{FROM} + hlo_live : {high};",
-            f"if (hlo_low < hlo_high) {name}_{function}(blockIdx, {ROW}, hlo_low, hlo_high - hlo_low, {names}); }}",
+            *_called(f"{name}_{function}", names, vector if 2 * vector <= part.lanes else 0),
+            "}",
         ]
     return "".join(texts) + _function(name, parameters, cut, calls)
+
+
+def _called(function: str, names: str, vector: int) -> list[str]:
+    """Calls for the lanes from `hlo_low` to before `hlo_high`. Where `vector` lanes may run twice, what is left of
+    whole vectors runs as a last vector of its own, of which the first lanes have run before: one by one, a few take as
+    long as many vectors. Each call says how many lanes there are: for a number that they do not know, compilers run a
+    single vector's lanes one by one, too."""
+
+    def call(first: str, lanes: str) -> str:
+        return f"{function}(blockIdx, {ROW}, {first}, {lanes}, {names});"
+
+    if not vector:
+        return [f"if (hlo_low < hlo_high) {call('hlo_low', 'hlo_high - hlo_low')}"]
+    return [
+        f"const long long hlo_whole = (hlo_high - hlo_low) / {vector} * {vector};",
+        "if (hlo_low < hlo_high && hlo_whole) {",
+        call("hlo_low", "hlo_whole"),
+        f"if (hlo_whole < hlo_high - hlo_low) {call(f'hlo_high - {vector}', str(vector))}",
+        f"}} else for (long long hlo_one = hlo_low; hlo_one < hlo_high; ++hlo_one) {call('hlo_one', '1')}",
+    ]
 
 
 def _has_whole_rows(segment: BlockRange, elements: _Elements, cut: _Cut) -> bool:

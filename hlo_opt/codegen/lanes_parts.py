@@ -9,9 +9,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from hlo_opt.codegen.kernel import Pointer
 from hlo_opt.codegen.lanes_folds import stride
-from hlo_opt.codegen.tree import Block, Let, Statement, walk
+from hlo_opt.codegen.tree import Assign, Block, Do, Let, Statement, codes_of, walk
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, substitute, variables_of
+from hlo_opt.ops.code import Address, Cell
 
 SHORTEST = 48
 """Lanes of a row that is worth parts."""
@@ -21,6 +23,12 @@ MOST_STATEMENTS = 400
 """Statements of all parts."""
 LONG = 32
 """Lanes of a part that has statements of its own where not all parts can."""
+
+VECTOR = 64
+"""Bytes of the longest vectors of processors."""
+BYTES = {"unsigned char": 1, "signed char": 1, "unsigned short": 2, "short": 2}
+"""Bytes of an element of the narrow types of parameters; of others they are four or more."""
+WORD = 4
 
 
 @dataclass(frozen=True)
@@ -78,3 +86,22 @@ def within(values: Mapping[str, Expression], place: str, low: int, high: int) ->
     """Values where the place is at least `low` and less than `high`."""
     narrow = {place: add(Variable(low, high - 1, place), constant(0))}
     return {name: substitute(value, narrow) for name, value in values.items()}
+
+
+def vector_lanes(items: Sequence[Statement], parameters: Sequence[Pointer]) -> int:
+    """How many lanes end a part of a row as whole vectors that begin among lanes before them; 0 where no lane may run
+    twice: one that reads through a pointer that may change, or that does more than to assign elements."""
+    pointers = {p.name: p for p in parameters}
+    least = WORD
+    for item in walk(items):
+        if isinstance(item, Do):
+            return 0
+        for number, expression in enumerate(codes_of(item)):
+            is_target = isinstance(item, Assign) and not number
+            for at, piece in enumerate(expression.parts()):
+                pointer = pointers.get(piece.array) if isinstance(piece, Cell) else None
+                if isinstance(piece, Address) or (pointer and not (pointer.constant or (is_target and not at))):
+                    return 0
+                if pointer:
+                    least = min(least, BYTES.get(pointer.kind, WORD))
+    return VECTOR // least

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hlo_opt.codegen.lanes_parts import SHORTEST, Part, parts_of_row, within
-from hlo_opt.codegen.tree import Block, Statement
+from hlo_opt.codegen.kernel import Pointer
+from hlo_opt.codegen.lanes_parts import SHORTEST, VECTOR, Part, parts_of_row, vector_lanes, within
+from hlo_opt.codegen.tree import Assign, Block, Do, Statement
 from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, modulo, multiply
-from hlo_opt.ops.code import Code
+from hlo_opt.ops.code import Code, Name, cell, code, of
 from hlo_opt.runtime.host.library import has_compiler
 from tests.host_text import run_on_host
 
@@ -131,3 +132,36 @@ def test_the_inside_of_an_array_is_written_at_places_that_are_known(monkeypatch:
     want = x.copy()
     want[2:, 1:127] = x[:38, 2:] ** 2
     np.testing.assert_array_equal(found, want - x)
+
+
+@pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
+@pytest.mark.parametrize("kind", ["f32", "f16", "s8"])
+@pytest.mark.parametrize("columns", [50, 95, 129, 600])
+def test_a_part_ends_with_a_vector_of_lanes_of_which_some_have_run(
+    columns: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = f"""ENTRY e {{
+  x = {kind}[7,{columns}] parameter(0)
+  z = {kind}[] constant(3)
+  r = {kind}[7,{columns}] pad(x, z), padding=0_0x-1_1
+  ROOT s = {kind}[7,{columns}] subtract(r, x)
+}}
+"""
+    dtype = {"f32": np.float32, "f16": np.float16, "s8": np.int8}[kind]
+    x = np.random.default_rng(0).integers(-9, 9, (7, columns)).astype(dtype)
+    found, text = run_on_host(body, x, monkeypatch=monkeypatch)
+    lanes = VECTOR // x.itemsize
+    assert (f"/ {lanes} * {lanes}" in text) == (columns - 1 >= 2 * lanes)
+    np.testing.assert_array_equal(found, np.pad(x, ((0, 0), (0, 1)), constant_values=3)[:, 1:] - x)
+
+
+def test_lanes_run_twice_only_where_they_read_what_nobody_writes() -> None:
+    read, written = Name("in0"), Name("out0")
+    wide = [Pointer("float", read, constant=True), Pointer("float", written)]
+    narrow = [Pointer("unsigned char", read, constant=True), Pointer("float", written)]
+    place = code("i0")
+    plain = Assign(cell(written, place), of(cell(read, place)))
+    assert (vector_lanes([plain], wide), vector_lanes([plain], narrow)) == (16, 64)
+    assert not vector_lanes([Assign(cell(written, place), of(cell(written, place)))], wide)
+    assert not vector_lanes([Assign(cell(written, of(cell(written, place))), code("1"))], wide)
+    assert not vector_lanes([plain, Do(code("change()"))], wide)

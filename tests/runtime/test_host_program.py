@@ -166,6 +166,45 @@ def test_a_fault_of_a_library_call_comes_back(monkeypatch: pytest.MonkeyPatch) -
         executable(np.zeros((3, 3), np.int64), np.zeros((3, 3), np.int64))
 
 
+@pytest.mark.parametrize("threads", ["2", "3", "7"])
+def test_a_loop_whose_kernels_processors_share(threads: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HLO_OPT_THREADS", threads)
+    text = """HloModule m
+body {
+  s = (s32[], f32[511,513]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  one = s32[] constant(1)
+  next = s32[] add(n, one)
+  x = f32[511,513] get-tuple-element(s), index=1
+  turned = f32[511,513] reverse(x), dimensions={0,1}
+  half = f32[] constant(0.5)
+  halves = f32[511,513] broadcast(half), dimensions={}
+  less = f32[511,513] multiply(turned, halves)
+  y = f32[511,513] add(x, less)
+  ROOT r = (s32[], f32[511,513]) tuple(next, y)
+}
+test {
+  s = (s32[], f32[511,513]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  most = s32[] constant(12)
+  ROOT t = pred[] compare(n, most), direction=LT
+}
+ENTRY e {
+  zero = s32[] constant(0)
+  x = f32[511,513] parameter(0)
+  s = (s32[], f32[511,513]) tuple(zero, x)
+  w = (s32[], f32[511,513]) while(s), condition=test, body=body
+  ROOT r = f32[511,513] get-tuple-element(w), index=1
+}
+"""
+    x = wanted = np.random.default_rng(0).uniform(-1, 1, (511, 513)).astype(np.float32)
+    for _ in range(12):
+        wanted = wanted + wanted[::-1, ::-1] * np.float32(0.5)
+    executable = compile(hlo_opt.parse(text))
+    for _ in range(5):
+        np.testing.assert_array_equal(executable(x)[0], wanted)
+
+
 def test_runs_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HLO_OPT_THREADS", "3")
     text = (

@@ -72,23 +72,33 @@ struct Pool {
   void** pointers;
   Word grid, chunk;
   Word mode;      // of floats, in the thread that launches
-  Word next;      // the first block that nobody has taken
+  int shares;     // one for each processor
   int active;     // workers inside the job
   int failed;
   Word job;       // counts up; even: nothing to do, odd: a job is open
   int sleeping = 0;
 } pool;
 
-void take_blocks() {
-  for (;;) {
-    const Word first = __atomic_fetch_add(&pool.next, pool.chunk, __ATOMIC_RELAXED);
-    if (first >= pool.grid) return;
-    const Word last = first + pool.chunk < pool.grid ? first + pool.chunk : pool.grid;
-    if (pool.launcher(pool.pointers, first, last)) __atomic_store_n(&pool.failed, 1, __ATOMIC_RELAXED);
+// A share's blocks that nobody has taken, a cache line each. Kernels of one loop go over the same arrays again: who
+// begins with the share that he had before finds in his own cache what he has written there.
+struct alignas(64) Share {
+  Word next, end;
+} shares[most_workers + 1];
+
+void take_blocks(int own) {
+  for (int turn = 0; turn < pool.shares; ++turn) {
+    Share& share = shares[(own + turn) % pool.shares];
+    while (__atomic_load_n(&share.next, __ATOMIC_RELAXED) < share.end) {
+      const Word first = __atomic_fetch_add(&share.next, pool.chunk, __ATOMIC_RELAXED);
+      if (first >= share.end) break;
+      const Word last = first + pool.chunk < share.end ? first + pool.chunk : share.end;
+      if (pool.launcher(pool.pointers, first, last)) __atomic_store_n(&pool.failed, 1, __ATOMIC_RELAXED);
+    }
   }
 }
 
-void* work(void*) {
+void* work(void* number) {
+  const int own = (int)(Word)number;
   Word seen = 0;
   for (;;) {
     Word begun = 0;
@@ -100,7 +110,7 @@ void* work(void*) {
         if (__atomic_load_n(&pool.job, __ATOMIC_SEQ_CST) == job) {
           seen = job;
           set_float_mode(pool.mode);
-          take_blocks();
+          take_blocks(own);
         }
         __atomic_fetch_sub(&pool.active, 1, __ATOMIC_RELEASE);
         break;
@@ -138,7 +148,7 @@ int ready_workers(int wanted) {
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    const int failed = pthread_create(&thread, &attributes, work, 0);
+    const int failed = pthread_create(&thread, &attributes, work, (void*)(Word)(pool.workers + 1));
     pthread_attr_destroy(&attributes);
     if (failed) break;
     ++pool.workers;
@@ -160,14 +170,18 @@ int launch(Launcher launcher, void** pointers, Word grid, int processors) {
     pool.chunk = grid / parts ? grid / parts : 1;
     pool.failed = 0;
     pool.mode = float_mode();
-    __atomic_store_n(&pool.next, 0, __ATOMIC_RELAXED);
+    pool.shares = workers + 1;
+    for (Word k = 0; k <= workers; ++k) {
+      shares[k].end = grid * (k + 1) / (workers + 1);
+      __atomic_store_n(&shares[k].next, grid * k / (workers + 1), __ATOMIC_RELAXED);
+    }
     __atomic_fetch_add(&pool.job, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&pool.sleeping, __ATOMIC_SEQ_CST)) {
       pthread_mutex_lock(&pool.sleep_lock);
       pthread_cond_broadcast(&pool.wake);
       pthread_mutex_unlock(&pool.sleep_lock);
     }
-    take_blocks();
+    take_blocks(0);
     __atomic_fetch_add(&pool.job, 1, __ATOMIC_SEQ_CST);
     for (int turn = 0; __atomic_load_n(&pool.active, __ATOMIC_SEQ_CST); ++turn)
       if (turn < 1000) relax();
@@ -217,6 +231,7 @@ struct Program {
 
 static const Word enough_runs = 4;
 static const Word parallel_ns = 25000;       // from here on spreading a kernel is worth waking others
+static const Word parallel_in_loop_ns = 12000;  // and in a loop, where others still look for the next kernel
 static const Word parallel_bytes = 1 << 22;  // what a kernel touches that is spread without being timed
 
 static void enter(Frame* frame, const Routine* routine, void** slots, char* base) {
@@ -309,7 +324,8 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
         } else {
           Timing* const timing = &program->timings[number];
           const bool known = timing->runs >= enough_runs;
-          if (program->processors > 1 && (known ? timing->least > parallel_ns : w[2] > parallel_bytes)) {
+          const Word least = top == frames ? parallel_ns : parallel_in_loop_ns;
+          if (program->processors > 1 && (known ? timing->least > least : w[2] > parallel_bytes)) {
             failed = launch(launcher, scratch, grid, program->processors);
           } else if (known) {
             failed = launcher(scratch, 0, grid);
