@@ -151,6 +151,8 @@ def match(
             frames.setdefault(TransposeFrame.of(description), []).append(instruction)
     for instruction, description in in_other_order(region, roots, tiled_read):
         frames.setdefault(TransposeFrame.of(description), []).append(instruction)
+    if target.in_lanes:  # lanes move neighbours one by one from tiles, but together in a loop
+        frames = {frame: moved for frame, moved in frames.items() if frame.width == 1}
     parts, rest = [], list(roots)
     for frame in sorted(frames, key=lambda f: -math.prod(f.sizes)):  # equal ones in the order of the text
         tiles = _cover(region, rest, frame, frames[frame], shared_bytes, target.core_count)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hlo_opt.analysis.targets import InLanes
 from hlo_opt.ir import ELEMENT_TYPES
 
 TYPES = ("pred", "s8", "u8", "bf16", "f16", "s16", "f32", "s32", "u32", "f64", "s64", "u64", "c64", "c128")
@@ -54,9 +56,20 @@ def test_the_fastest_dimension_stays(tool: Any) -> None:
 def test_neighbours_wider_than_a_bank_stay_together(tool: Any) -> None:
     texts = [transpose((33, 40, 3), (1, 0, 2)), transpose((65, 31, 3), (1, 0, 2), "f64")]
     assert kinds(tool, texts) == {"tiled-transpose"}
+    odd = [transpose((33, 40, 31), (1, 0, 2), "s8"), transpose((40, 35, 17), (1, 0, 2), "bf16")]  # no whole words
+    assert kinds(tool, odd) == {"tiled-transpose"}
+    tool.all_agree(odd)
     short = [transpose((65, 2, 3), (1, 0, 2)), transpose((33, 40, 8), (1, 0, 2))]  # sectors are whole there
     assert kinds(tool, short) == {"loop"}
     tool.all_agree([*texts, *short])
+
+
+def test_a_processor_moves_neighbours_without_tiles(planner: Any) -> None:
+    """A row of neighbours is one access of a loop; from a tile, lanes move each element by itself."""
+    lanes = replace(planner, target=InLanes.of(planner.target))
+    texts = [transpose((333, 400, 3), (1, 0, 2)), transpose((330, 400, 31), (1, 0, 2), "s8")]
+    assert kinds(planner, texts) == {"tiled-transpose"} and kinds(lanes, texts) == {"loop"}
+    assert kinds(lanes, [transpose((333, 400), (1, 0))]) == {"tiled-transpose"}
 
 
 def test_a_reshape_of_another_order_is_a_move(tool: Any) -> None:

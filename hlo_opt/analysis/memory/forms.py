@@ -130,9 +130,10 @@ SMALL_MINIMUM = 8
 SMALL_PRODUCT = 8192
 TILE = 32
 BANK_BITS = 32
-XLA_WIDEST_KEPT, WIDEST_KEPT = 64, 224
-"""Bits of neighbours that stay neighbours in a tiled transpose, at the most: for XLA's emitter, and for our kernels. A
-loop reads whole sectors of 256 bits in any order; it also reads them whole where one of the sides is short."""
+XLA_WIDEST_KEPT, WIDEST_KEPT, WIDEST_ODD = 64, 224, 368
+"""Bits of neighbours that stay neighbours in a tiled transpose, at the most: for XLA's emitter, for our kernels, and
+for these where neighbours are no whole words, as far as a tile fits into shared memory. A loop reads whole sectors of
+256 bits in any order, but by words; it also reads them whole where one of the sides is short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +256,8 @@ def _described(order: tuple[tuple[int, ...], tuple[int, ...]], bits: int, *, pac
     packed = _packed(sizes, permutation, bits) if packs else None
     if packed is not None:
         return TiledTranspose(sizes, permutation, BANK_BITS // 8 * TILE * TILE * (BANK_BITS // bits), *packed)
-    shared_bytes = _tile_bytes(sizes, permutation, bits, XLA_WIDEST_KEPT if packs else WIDEST_KEPT)
+    ours = WIDEST_ODD if bits * sizes[-1] % BANK_BITS else WIDEST_KEPT
+    shared_bytes = _tile_bytes(sizes, permutation, bits, XLA_WIDEST_KEPT if packs else ours)
     return None if shared_bytes is None else TiledTranspose(sizes, permutation, shared_bytes)
 
 
