@@ -135,7 +135,7 @@ class _Work:
 
 def _is_ours(kernel: Instruction) -> bool:
     """Whether an instruction is a kernel that may be built anew."""
-    if kernel.opcode != "reduce" and (inside(kernel) is None or kernel.word("kind") not in ("kLoop", "kInput")):
+    if not _folds(kernel) and (inside(kernel) is None or kernel.word("kind") not in ("kLoop", "kInput")):
         return False
     if has_side_effect(kernel) or kernel.control_predecessors or "output_to_operand_aliasing" in kernel.attributes:
         return False
@@ -160,11 +160,15 @@ def _members(kernel: Instruction) -> Iterable[Instruction]:
     return [kernel] if body is None else body.instructions
 
 
+def _folds(instruction: Instruction) -> bool:
+    return instruction.opcode == "reduce"
+
+
 def _spaces(kernel: Instruction) -> list[Space]:
     """The rows that a kernel reduces; empty for an instruction that is no generated kernel."""
-    if kernel.opcode not in ("fusion", "reduce"):
+    if fused(kernel) is None and not _folds(kernel):
         return []
-    candidates = [row_reduction.space_of(i) for i in _members(kernel) if i.opcode == "reduce"]
+    candidates = [row_reduction.space_of(i) for i in _members(kernel) if _folds(i)]
     spaces = [space for space in candidates if space is not None and space.reduced > 1]
     return spaces if spaces and _is_ours(kernel) else []
 
@@ -242,7 +246,7 @@ class _Joint:
 
     def _arrange(self) -> None:
         """Divide the members between both kernels. Sums of columns are cut into parts."""
-        reduces = [i for i in self._members if i.opcode == "reduce"]
+        reduces = [i for i in self._members if _folds(i)]
         spaces = {i: space for i in reduces if (space := row_reduction.space_of(i)) is not None}
         space = max(spaces.values())
         sums = [i for i in reduces if _columns_of(i) == space]
