@@ -94,5 +94,9 @@ ENTRY e {
   ROOT l = (f32[64]{0}, f32[64]{0}) while(t), condition=condition, body=body
 }
 """
-    found = [(d.producer, d.consumer) for d in report_on(run(hlo_opt.parse(text))).refused if d.relation == "across"]
+    found = [
+        (d.producer, d.consumer)
+        for d in report_on(run(hlo_opt.parse(text), "xla-2026")).refused
+        if d.relation == "across"
+    ]
     assert sorted(found) == [("h", "h"), ("pair", "h")]
