@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.lanes_chunk_text import CHUNK, FROM, INSIDE, LANE, LEAST, ROW, ChunkWriter, UnknownError
-from hlo_opt.codegen.lanes_parts import SHORTEST, Part, parts_of_row, vector_lanes, within
+from hlo_opt.codegen.lanes_parts import SHORTEST, Part, bands_of, parts_of_row, vector_lanes, within
 from hlo_opt.codegen.lanes_runs import FEWEST, differing_digits, in_runs, run_lines, used_in
 from hlo_opt.codegen.lanes_runs import MOST as RUN
 from hlo_opt.codegen.lanes_text import filled
@@ -109,25 +109,48 @@ def chunks_of(kernel: Kernel, segment: BlockRange, name: str, parameters: str) -
         lanes = together * elements.span
         whole = {_POSITION: Variable(0, lanes - 1, LANE)}
         cut = _Cut(lanes, 0, {name: substitute(value, whole) for name, value in elements.values.items()})
-    parts = [] if in_order or not cut.row else parts_of_row(elements.items, cut.values, INSIDE, cut.row)
     try:
-        if len(parts) > 1:
-            text = _by_parts(kernel, elements, cut, parts, name, parameters)
-        else:
+        if in_order or not cut.row:
             writer = ChunkWriter(cut.values, cut.lanes, constants)
             writer.apart = in_order
             text = _function(name, parameters, cut, writer.lines_of(elements.items))
             if in_order and not (cut.lanes > 1 and writer.are_apart(elements.items)):
                 return None
+        else:
+            text = _by_bands(kernel, segment, elements, cut, name, parameters)
     except UnknownError:
         return None
     run = cut.row if _has_whole_rows(segment, elements, cut) else 1
     return Chunks(text, name, cut.lanes, elements.span, elements.count, cut.row, max(1, together), run)
 
 
+def _by_bands(
+    kernel: Kernel, segment: BlockRange, elements: _Elements, cut: _Cut, name: str, parameters: str
+) -> str:
+    """The function of a chunk of a row, and before it one for each band of rows."""
+    parts = parts_of_row(elements.items, cut.values, INSIDE, cut.row)
+    rows = -(-_total(segment, elements) // cut.row)
+    bands = bands_of(elements.items, cut.values, ROW, rows)
+    if len(bands) == 1:
+        return _by_parts(kernel, elements, cut, parts, name, parameters)
+    names = ", ".join(p.name.text for p in kernel.tree.parameters)
+    shared = next((number for number, band in enumerate(bands) if band.asks), None)
+    texts, calls = [], []
+    for number, band in enumerate(bands):
+        function = f"{name}_band{shared if band.asks else number}"
+        if not band.asks or number == shared:
+            own = cut if band.asks else replace(cut, values=within(cut.values, ROW, band.low, band.high))
+            own_parts = parts_of_row(elements.items, own.values, INSIDE, cut.row)
+            texts.append(_by_parts(kernel, elements, own, own_parts, function, parameters))
+        calls.append(f"if ({ROW} < {band.high}) return {function}(blockIdx, {ROW}, {FROM}, hlo_live, {names});")
+    return "".join(texts) + _function(name, parameters, cut, calls)
+
+
 def _by_parts(kernel: Kernel, elements: _Elements, cut: _Cut, parts: Sequence[Part], name: str, parameters: str) -> str:
     """The function of a chunk, and before it one for what each part of a row has of the chunk."""
     constants = {p.name.text for p in kernel.tree.parameters if p.constant}
+    if len(parts) == 1:
+        return _function(name, parameters, cut, ChunkWriter(cut.values, cut.lanes, constants).lines_of(elements.items))
     names = ", ".join(p.name.text for p in kernel.tree.parameters)
     texts, calls = [], []
     shared = next((number for number, part in enumerate(parts) if part.asks), None)
@@ -171,8 +194,13 @@ def _called(function: str, names: str, vector: int) -> list[str]:
 
 def _has_whole_rows(segment: BlockRange, elements: _Elements, cut: _Cut) -> bool:
     """Whether chunks are rows, and so short that blocks may have more or fewer of them."""
-    total = elements.count or (segment.last - segment.first) * elements.span
+    total = _total(segment, elements)
     return 0 < cut.row == cut.lanes <= elements.span and total % cut.row == 0
+
+
+def _total(segment: BlockRange, elements: _Elements) -> int:
+    """The elements of all blocks."""
+    return elements.count or (segment.last - segment.first) * elements.span
 
 
 def _function(name: str, parameters: str, cut: _Cut, lines: Sequence[str]) -> str:
@@ -276,7 +304,7 @@ def _along_edges(kernel: Kernel, segment: BlockRange, elements: _Elements) -> _C
     such a block each lane would have to ask whether it is at an end."""
     if any(isinstance(s, For | Break) for s in walk(elements.items)) or not _is_flat(kernel, segment, elements.items):
         return None
-    total = elements.count or (segment.last - segment.first) * elements.span
+    total = _total(segment, elements)
     digits = differing_digits(used_in(elements.items), _by_rows(elements, segment, total))
     for row in sorted({d.divisor for d in digits if d.divisor >= SHORTEST and total % d.divisor == 0}):
         cut = _Cut(min(row, _MOST), row, _by_rows(elements, segment, row))
@@ -290,7 +318,7 @@ def _in_runs(kernel: Kernel, segment: BlockRange, elements: _Elements, cut: _Cut
     does, those that leave the fewest first."""
     lets = used_in(elements.items)
     digits = differing_digits(lets, cut.values)
-    total = elements.count or (segment.last - segment.first) * elements.span
+    total = _total(segment, elements)
     flat = _by_rows(elements, segment, total) if _is_flat(kernel, segment, elements.items) else None
     sizes = set() if flat is None else {d.divisor for d in differing_digits(lets, flat)}
     ranked: list[tuple[int, _Cut, int]] = []
@@ -341,7 +369,7 @@ def _even(elements: _Elements, lanes: int) -> _Values:
 def _by_rows(elements: _Elements, segment: BlockRange, row: int) -> _Values:
     """Values where a chunk is a part of a row: the position is that among the elements of all blocks, as if there were
     only the first."""
-    total = elements.count or (segment.last - segment.first) * elements.span
+    total = _total(segment, elements)
     rows = -(-total // row)
     position: Expression = Variable(0, row - 1, INSIDE)
     if rows > 1:

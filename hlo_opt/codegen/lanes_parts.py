@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from hlo_opt.codegen.kernel import Pointer
 from hlo_opt.codegen.lanes_folds import stride
-from hlo_opt.codegen.tree import Assign, Block, Do, Let, Statement, codes_of, walk
+from hlo_opt.codegen.lanes_sides import settled
+from hlo_opt.codegen.tree import Assign, Block, Do, Let, Statement, codes_of, inside, walk
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, substitute, variables_of
 from hlo_opt.ops.code import Address, Cell
 
@@ -20,7 +21,7 @@ SHORTEST = 48
 MOST = 6
 """Parts of a row: each is another function."""
 MOST_STATEMENTS = 400
-"""Statements of all parts."""
+"""Statements of all parts, or of all bands of rows."""
 LONG = 32
 """Lanes of a part that has statements of its own where not all parts can."""
 
@@ -48,15 +49,52 @@ class Part:
 def parts_of_row(items: Sequence[Statement], values: Mapping[str, Expression], place: str, row: int) -> list[Part]:
     """The parts of a row; one part where conditions do not say where to cut, or where no part would be long. `values`
     are what index variables stand for, `place` is the variable of the place in a row of `row` lanes."""
-    known, cuts = dict(values), {0, row}
-    everything = list(walk(items))
-    if row < SHORTEST or 2 * len(everything) > MOST_STATEMENTS:
+    if row < SHORTEST:
         return [Part(0, row)]
-    for item in everything:
+    parts, everything = _cut(items, values, place, row)
+    if 2 * everything > MOST_STATEMENTS:
+        return [Part(0, row)]
+    if 2 * max(part.lanes for part in parts) >= row and _are_few(len(parts), everything):
+        return parts
+    parts = _joined(parts, LONG)
+    own = [part for part in parts if not part.asks]
+    is_worth = 4 * sum(part.lanes for part in own) >= 3 * row and _are_few(len(own) + 1, everything)
+    return parts if is_worth else [Part(0, row)]
+
+
+def bands_of(items: Sequence[Statement], values: Mapping[str, Expression], place: str, rows: int) -> list[Part]:
+    """Rows in bands, in each of which conditions on the row (variable `place`) are decided: parts of `rows` rows. One
+    part where conditions do not say where to cut, or where most rows would have to ask."""
+    bands, everything = _cut(items, values, place, rows)
+    most = MOST_STATEMENTS // everything
+    if len(bands) <= most:
+        return bands
+    lanes = sorted((band.lanes for band in bands), reverse=True)
+    longest = [one for one, following in itertools.pairwise(lanes[:most]) if following < one]
+    if not longest:
+        return [Part(0, rows)]
+    bands = _joined(bands, longest[-1])
+    is_worth = 4 * sum(band.lanes for band in bands if not band.asks) >= 3 * rows
+    return bands if is_worth else [Part(0, rows)]
+
+
+def _cut(
+    items: Sequence[Statement], values: Mapping[str, Expression], place: str, size: int
+) -> tuple[list[Part], int]:
+    """Parts of `size` places, between which conditions on the place alone change, and how many statements there are.
+    What stands under conditions that never hold does not count."""
+    known, cuts = dict(values), {0, size}
+    number, left = 0, [*reversed(items)]
+    while left:
+        item = left.pop()
+        number += 1
         if isinstance(item, Let) and item.is_index and item.expression is not None:
             known[item.name.text] = substitute(item.expression, known)
-        elif isinstance(item, Block) and item.condition:
-            for condition in item.condition.says:
+        within_it = inside(item)
+        if isinstance(item, Block) and item.condition:
+            holds = settled(item.condition, known)
+            within_it = within_it if holds is None else item.body if holds else item.otherwise
+            for condition in item.condition.says if holds is None else ():
                 expression = substitute(condition.expression, known)
                 step = stride(expression, place) if variables_of(expression) == {place} else None
                 if step is not None and step > 0:
@@ -64,22 +102,22 @@ def parts_of_row(items: Sequence[Statement], values: Mapping[str, Expression], p
                         -(-(condition.low - expression.low) // step),
                         (condition.high - expression.low) // step + 1,
                     }
-    ends = sorted(cut for cut in cuts if 0 <= cut <= row)
-    parts = [Part(low, high) for low, high in itertools.pairwise(ends)]
-    if 2 * max(part.lanes for part in parts) >= row and _are_few(len(parts), everything):
-        return parts
-    kinds = [(part, part.lanes < LONG) for part in parts]
-    parts = []
-    for asks, group in itertools.groupby(kinds, key=lambda kind: kind[1]):
-        beside = [part for part, _ in group]
-        parts += [Part(beside[0].low, beside[-1].high, asks=True)] if asks else beside
-    own = [part for part in parts if not part.asks]
-    is_worth = 4 * sum(part.lanes for part in own) >= 3 * row and _are_few(len(own) + 1, everything)
-    return parts if is_worth else [Part(0, row)]
+        left += reversed(within_it)
+    ends = sorted(cut for cut in cuts if 0 <= cut <= size)
+    return [Part(low, high) for low, high in itertools.pairwise(ends)], number
 
 
-def _are_few(functions: int, statements: Sequence[Statement]) -> bool:
-    return functions <= MOST and functions * len(statements) <= MOST_STATEMENTS
+def _joined(parts: Sequence[Part], least: int) -> list[Part]:
+    """Parts, of which those shorter than `least` ask, and are one where they lie side by side."""
+    joined = list[Part]()
+    for asks, group in itertools.groupby(parts, key=lambda part: part.lanes < least):
+        beside = list(group)
+        joined += [Part(beside[0].low, beside[-1].high, asks=True)] if asks else beside
+    return joined
+
+
+def _are_few(functions: int, statements: int) -> bool:
+    return functions <= MOST and functions * statements <= MOST_STATEMENTS
 
 
 def within(values: Mapping[str, Expression], place: str, low: int, high: int) -> dict[str, Expression]:

@@ -331,17 +331,23 @@ def walk(statements: Sequence[Statement]) -> Iterator[Statement]:
     while todo:
         statement = todo.pop()
         yield statement
-        match statement:
-            case Block(_, body, otherwise):
-                todo += [*reversed(otherwise), *reversed(body)]
-            case For(body=body) | StrideLoop(body=body) | BlockRange(body=body):
-                todo += reversed(body)
-            case Network(steps) | ThreadChain(steps):
-                todo += reversed(steps)
-            case Peeled() | AtomicChange():
-                todo += reversed([*statement.steps, *statement.walking])
-            case Neighbours():
-                todo += reversed([*statement.reading, *statement.making, *statement.writing, *statement.filling])
+        todo += reversed(inside(statement))
+
+
+def inside(statement: Statement) -> Sequence[Statement]:
+    """The statements that a statement holds, in order."""
+    match statement:
+        case Block(_, body, otherwise):
+            return [*body, *otherwise]
+        case For(body=body) | StrideLoop(body=body) | BlockRange(body=body):
+            return body
+        case Network(steps) | ThreadChain(steps):
+            return steps
+        case Peeled() | AtomicChange():
+            return [*statement.steps, *statement.walking]
+        case Neighbours():
+            return [*statement.reading, *statement.making, *statement.writing, *statement.filling]
+    return ()
 
 
 def walked_changes(statements: Sequence[Statement]) -> list[Statement]:
