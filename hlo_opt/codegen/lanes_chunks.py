@@ -56,6 +56,8 @@ _WAITING = 32
 """The most lanes of a chunk that wait for each other."""
 _WINDOW = 2
 """The fewest lanes of a chunk that changes memory which others change before and after it."""
+_BLOCKS, _MANY = 4, 64
+"""Blocks of the longest row that one processor computes, where there are so many rows."""
 _STATE, _ELEMENT = 1 << 13, 4
 """Bytes that a chunk hands on from round to round, a part of the first cache, and about those of an element."""
 
@@ -193,9 +195,10 @@ def _called(function: str, names: str, vector: int) -> list[str]:
 
 
 def _has_whole_rows(segment: BlockRange, elements: _Elements, cut: _Cut) -> bool:
-    """Whether chunks are rows, and so short that blocks may have more or fewer of them."""
+    """Whether chunks are rows, and so short or so many that blocks may have more or fewer of them."""
     total = _total(segment, elements)
-    return 0 < cut.row == cut.lanes <= elements.span and total % cut.row == 0
+    longest = elements.span if total < _MANY * cut.row else _BLOCKS * elements.span
+    return 0 < cut.row == cut.lanes <= longest and total % cut.row == 0
 
 
 def _total(segment: BlockRange, elements: _Elements) -> int:

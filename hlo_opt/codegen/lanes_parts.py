@@ -13,7 +13,7 @@ from hlo_opt.codegen.kernel import Pointer
 from hlo_opt.codegen.lanes_folds import stride
 from hlo_opt.codegen.lanes_sides import settled
 from hlo_opt.codegen.tree import Assign, Block, Do, Let, Statement, codes_of, inside, walk
-from hlo_opt.ir.index_map import Expression, Variable, add, constant, substitute, variables_of
+from hlo_opt.ir.index_map import Expression, Variable, constant, substitute, variables_of
 from hlo_opt.ops.code import Address, Cell
 
 SHORTEST = 48
@@ -22,6 +22,8 @@ MOST = 6
 """Parts of a row: each is another function."""
 MOST_STATEMENTS = 400
 """Statements of all parts, or of all bands of rows."""
+LONGEST = 4
+"""How many times the rows of the longest band all rows are, at most."""
 LONG = 32
 """Lanes of a part that has statements of its own where not all parts can."""
 
@@ -66,6 +68,8 @@ def bands_of(items: Sequence[Statement], values: Mapping[str, Expression], place
     """Rows in bands, in each of which conditions on the row (variable `place`) are decided: parts of `rows` rows. One
     part where conditions do not say where to cut, or where most rows would have to ask."""
     bands, everything = _cut(items, values, place, rows)
+    if LONGEST * max(band.lanes for band in bands) < rows:
+        return [Part(0, rows)]
     most = MOST_STATEMENTS // everything
     if len(bands) <= most:
         return bands
@@ -122,7 +126,7 @@ def _are_few(functions: int, statements: int) -> bool:
 
 def within(values: Mapping[str, Expression], place: str, low: int, high: int) -> dict[str, Expression]:
     """Values where the place is at least `low` and less than `high`."""
-    narrow = {place: add(Variable(low, high - 1, place), constant(0))}
+    narrow = {place: constant(low) if high - low == 1 else Variable(low, high - 1, place)}
     return {name: substitute(value, narrow) for name, value in values.items()}
 
 
