@@ -151,12 +151,13 @@ def _by_bands(
 def _by_parts(kernel: Kernel, elements: _Elements, cut: _Cut, parts: Sequence[Part], name: str, parameters: str) -> str:
     """The function of a chunk, and before it one for what each part of a row has of the chunk."""
     constants = {p.name.text for p in kernel.tree.parameters if p.constant}
-    if len(parts) == 1:
+    vector = vector_lanes(elements.items, kernel.tree.parameters)
+    is_even = not vector or cut.lanes < cut.row or cut.row < 2 * vector or cut.row % vector == 0
+    if len(parts) == 1 and is_even:
         return _function(name, parameters, cut, ChunkWriter(cut.values, cut.lanes, constants).lines_of(elements.items))
     names = ", ".join(p.name.text for p in kernel.tree.parameters)
     texts, calls = [], []
     shared = next((number for number, part in enumerate(parts) if part.asks), None)
-    vector = vector_lanes(elements.items, kernel.tree.parameters)
     for number, part in enumerate(parts):
         low, high = part.low, part.high
         function = shared if part.asks else number
@@ -194,11 +195,20 @@ def _called(function: str, names: str, vector: int) -> list[str]:
     ]
 
 
+def _longest_row(segment: BlockRange, elements: _Elements, row: int) -> int:
+    """Elements of the longest row that one processor computes, of rows of `row` elements."""
+    return elements.span if _total(segment, elements) < _MANY * row else _BLOCKS * elements.span
+
+
+def _row_lanes(elements: _Elements, segment: BlockRange, row: int) -> int:
+    """Lanes of a chunk that is a part of a row: all of those of a row that one processor computes."""
+    return min(row, max(_MOST, _longest_row(segment, elements, row)))
+
+
 def _has_whole_rows(segment: BlockRange, elements: _Elements, cut: _Cut) -> bool:
     """Whether chunks are rows, and so short or so many that blocks may have more or fewer of them."""
-    total = _total(segment, elements)
-    longest = elements.span if total < _MANY * cut.row else _BLOCKS * elements.span
-    return 0 < cut.row == cut.lanes <= longest and total % cut.row == 0
+    is_short = 0 < cut.row == cut.lanes <= _longest_row(segment, elements, cut.row)
+    return is_short and _total(segment, elements) % cut.row == 0
 
 
 def _total(segment: BlockRange, elements: _Elements) -> int:
@@ -298,7 +308,7 @@ def _cut(kernel: Kernel, segment: BlockRange, elements: _Elements, fewest: int, 
         left = differing(values)
         is_longer = best.lanes < _FEW <= row and row >= 4 * best.lanes and len(left) == len(least)
         if len(left) < len(least) or is_longer:
-            return _Cut(min(row, _MOST), row, values)
+            return _Cut(_row_lanes(elements, segment, row), row, values)
     return best
 
 
@@ -310,7 +320,7 @@ def _along_edges(kernel: Kernel, segment: BlockRange, elements: _Elements) -> _C
     total = _total(segment, elements)
     digits = differing_digits(used_in(elements.items), _by_rows(elements, segment, total))
     for row in sorted({d.divisor for d in digits if d.divisor >= SHORTEST and total % d.divisor == 0}):
-        cut = _Cut(min(row, _MOST), row, _by_rows(elements, segment, row))
+        cut = _Cut(_row_lanes(elements, segment, row), row, _by_rows(elements, segment, row))
         if len(parts_of_row(elements.items, cut.values, INSIDE, row)) > 1:
             return cut
     return None
