@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hlo_opt.codegen.kernel import Pointer
-from hlo_opt.codegen.lanes_parts import SHORTEST, VECTOR, Part, parts_of_row, vector_lanes, within
+from hlo_opt.codegen.lanes_parts import SHORTEST, VECTOR, Part, bands_of, parts_of_row, vector_lanes, within
 from hlo_opt.codegen.tree import Assign, Block, Do, Statement
 from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, modulo, multiply
 from hlo_opt.ops.code import Code, Name, cell, code, of
@@ -48,6 +48,88 @@ def test_short_parts_share_their_statements_where_there_are_many() -> None:
 def test_short_rows_stay_whole() -> None:
     short = Variable(0, SHORTEST - 2, "inside")
     assert parts_of_row([asked(short, 0, 2)], {}, "inside", SHORTEST - 1) == [Part(0, SHORTEST - 1)]
+
+
+BAND = Variable(0, 59, "row")
+
+
+@pytest.mark.parametrize(
+    ("conditions", "bands"),
+    {
+        "a frame": ([asked(BAND, 1, 58)], [Part(0, 1), Part(1, 59), Part(59, 60)]),
+        "under one that never holds": (
+            [Block(Code(("?",), says=(Condition(BAND, 70, 80),)), [asked(BAND, 0, 9)], [asked(BAND, 0, 29)])],
+            [Part(0, 30), Part(30, 60)],
+        ),
+        "the place": ([asked(INSIDE, 0, 2)], [Part(0, 60)]),
+        "a digit": ([asked(modulo(BAND, 2), 0, 0)], [Part(0, 60)]),
+        "each alone": ([asked(BAND, 0, k) for k in range(0, 60, 5)], [Part(0, 60)]),
+        "more than may be": (
+            [asked(BAND, k, 59 - k) for k in (1, 2)] + [asked(INSIDE, 0, 2)] * 120,
+            [Part(0, 2, asks=True), Part(2, 58), Part(58, 60, asks=True)],
+        ),
+        "halves of which no one is longer": ([asked(BAND, 0, 29)] + [asked(INSIDE, 0, 2)] * 250, [Part(0, 60)]),
+    }.values(),
+)
+def test_conditions_say_where_bands_of_rows_end(conditions: list[Statement], bands: list[Part]) -> None:
+    assert bands_of(conditions, {}, "row", 60) == bands
+
+
+@pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
+@pytest.mark.parametrize(("rows", "columns"), [(60, 95), (70, 200), (5, 130)])
+def test_windows_of_windows(rows: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A field is changed by differences of another one's window, of which a single element is given."""
+    within_it, below = f"f32[{rows - 2},{columns - 2}]", f"f32[{rows - 1},{columns}]"
+    body = f"""ENTRY e {{
+  x = f32[{rows},{columns}] parameter(0)
+  y = f32[{rows},{columns}] parameter(1)
+  zero = s32[] constant(0)
+  one = s32[] constant(1)
+  three = s32[] constant(3)
+  given = f32[1,1] constant({{{{7}}}})
+  a = {below} slice(x), slice={{[1:{rows}], [0:{columns}]}}
+  b = {below} slice(x), slice={{[0:{rows - 1}], [0:{columns}]}}
+  c = {below} slice(y), slice={{[0:{rows - 1}], [0:{columns}]}}
+  d = {below} subtract(a, b)
+  e = {below} add(c, d)
+  h = f32[{rows},{columns}] dynamic-update-slice(y, e, zero, zero)
+  i = {within_it} slice(h), slice={{[1:{rows - 1}], [1:{columns - 1}]}}
+  j = {within_it} slice(h), slice={{[0:{rows - 2}], [1:{columns - 1}]}}
+  k = {within_it} subtract(i, j)
+  l = f32[{rows},{columns}] dynamic-update-slice(x, k, one, one)
+  ROOT m = f32[{rows},{columns}] dynamic-update-slice(l, given, three, three)
+}}
+"""
+    generator = np.random.default_rng(0)
+    x, y = (generator.integers(-9, 9, (rows, columns)).astype(np.float32) for _ in range(2))
+    found, text = run_on_host(body, x, y, monkeypatch=monkeypatch)
+    assert "_band" in text
+    field, want = y.copy(), x.copy()
+    field[:-1] += x[1:] - x[:-1]
+    want[1:-1, 1:-1] = (field[1:-1] - field[:-2])[:, 1:-1]
+    want[3, 3] = 7
+    np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
+@pytest.mark.parametrize("kind", ["f32", "u8"])
+@pytest.mark.parametrize(("rows", "columns"), [(70, 203), (9, 203), (70, 1999)])
+def test_a_row_of_an_odd_length(rows: int, columns: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many rows longer than a block are whole, and end with a vector of lanes of which some have run; of few, blocks
+    have parts."""
+    body = f"""ENTRY e {{
+  x = {kind}[{rows},{columns + 2}] parameter(0)
+  a = {kind}[{rows},{columns}] slice(x), slice={{[0:{rows}], [0:{columns}]}}
+  b = {kind}[{rows},{columns}] slice(x), slice={{[0:{rows}], [2:{columns + 2}]}}
+  ROOT c = {kind}[{rows},{columns}] maximum(a, b)
+}}
+"""
+    dtype = {"f32": np.float32, "u8": np.uint8}[kind]
+    x = np.random.default_rng(0).integers(0, 200, (rows, columns + 2)).astype(dtype)
+    found, text = run_on_host(body, x, monkeypatch=monkeypatch)
+    assert ("hlo_whole" in text) == (columns == 203)
+    assert rows != 70 or ("row, 0, 203" in text) == (columns == 203)
+    np.testing.assert_array_equal(found, np.maximum(x[:, :-2], x[:, 2:]))
 
 
 def test_conditions_are_decided_within_a_part() -> None:
