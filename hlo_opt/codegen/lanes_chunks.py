@@ -126,9 +126,7 @@ def chunks_of(kernel: Kernel, segment: BlockRange, name: str, parameters: str) -
     return Chunks(text, name, cut.lanes, elements.span, elements.count, cut.row, max(1, together), run)
 
 
-def _by_bands(
-    kernel: Kernel, segment: BlockRange, elements: _Elements, cut: _Cut, name: str, parameters: str
-) -> str:
+def _by_bands(kernel: Kernel, segment: BlockRange, elements: _Elements, cut: _Cut, name: str, parameters: str) -> str:
     """The function of a chunk of a row, and before it one for each band of rows."""
     parts = parts_of_row(elements.items, cut.values, INSIDE, cut.row)
     rows = -(-_total(segment, elements) // cut.row)

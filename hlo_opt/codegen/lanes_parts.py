@@ -82,9 +82,7 @@ def bands_of(items: Sequence[Statement], values: Mapping[str, Expression], place
     return bands if is_worth else [Part(0, rows)]
 
 
-def _cut(
-    items: Sequence[Statement], values: Mapping[str, Expression], place: str, size: int
-) -> tuple[list[Part], int]:
+def _cut(items: Sequence[Statement], values: Mapping[str, Expression], place: str, size: int) -> tuple[list[Part], int]:
     """Parts of `size` places, between which conditions on the place alone change, and how many statements there are.
     What stands under conditions that never hold does not count."""
     known, cuts = dict(values), {0, size}

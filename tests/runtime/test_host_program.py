@@ -13,6 +13,7 @@ from hlo_opt.runtime.executable import Executable, compile
 from hlo_opt.runtime.host import program as host_program
 from hlo_opt.runtime.host.library import has_compiler
 from hlo_opt.runtime.host.program import HostProgram
+from hlo_opt.runtime.schedule.lifetimes import Arena
 
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 
@@ -234,6 +235,52 @@ def test_report_has_memory() -> None:
     memory = executable.report()["memory"]
     assert memory["inputs"] == 72 and memory["outputs"] == 36 and memory["buffers"] == 64
     assert memory["peak"] == sum(v for k, v in memory.items() if k != "peak")
+
+
+def test_buffers_of_whole_pages_lie_no_whole_pages_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else loads from one wait for stores into another."""
+    body = """HloModule m
+
+less {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = pred[] compare(a, b), direction=LT
+}
+
+body {
+  p = (s32[], f32[4096], f32[4096]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[4096] get-tuple-element(p), index=1
+  y = f32[4096] get-tuple-element(p), index=2
+  z = f32[4096] sort(x), dimensions={0}, to_apply=less
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  ROOT r = (s32[], f32[4096], f32[4096]) tuple(j, y, z)
+}
+
+condition {
+  p = (s32[], f32[4096], f32[4096]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  five = s32[] constant(5)
+  ROOT c = pred[] compare(i, five), direction=LT
+}
+
+ENTRY e {
+  s = (s32[], f32[4096], f32[4096]) parameter(0)
+  ROOT w = (s32[], f32[4096], f32[4096]) while(s), condition=condition, body=body
+}
+"""
+    places = set[int]()
+    take = Arena.take
+
+    def noted(arena: Arena, count: int) -> int:
+        offset = take(arena, count)
+        places.update([offset] * (count >= 4 * 4096))
+        return offset
+
+    monkeypatch.setattr(Arena, "take", noted)
+    compile(hlo_opt.parse(body))
+    assert len(places) > 1 and len({place % 4096 for place in places}) == len(places)
 
 
 SCATTER = """HloModule m

@@ -41,7 +41,7 @@ from hlo_opt.runtime.host.own_routines import (
     transform_name,
 )
 from hlo_opt.runtime.schedule import Schedule
-from hlo_opt.runtime.schedule.lifetimes import Arena, buffer_bytes, callees_first, lifetimes
+from hlo_opt.runtime.schedule.lifetimes import ALIGNMENT, Arena, buffer_bytes, callees_first, lifetimes
 from hlo_opt.runtime.schedule.ops import (
     AliasOp,
     Allocate,
@@ -58,6 +58,16 @@ from hlo_opt.runtime.schedule.ops import (
     RoutineKey,
     callees,
 )
+
+_PAGE, _APART = 4096, 5 * ALIGNMENT
+"""Bytes of a page, and of what stands between two buffers of whole pages."""
+
+
+def _held_apart(size: int) -> int:
+    """The bytes that a buffer takes. Processors tell a load from an earlier store by their places in a page: where
+    buffers lie whole pages apart, the elements that a loop reads wait for those of another buffer that it has just
+    written (4-KByte aliasing in Intel's optimization reference manual)."""
+    return size + _APART if size and size % _PAGE == 0 else size
 
 
 class Operation(IntEnum):
@@ -279,7 +289,7 @@ class _Writer:
 
     def scratch(self, count: int) -> int:
         """An offset for the length of one operation."""
-        offset = self.arena.take(count)
+        offset = self.arena.take(_held_apart(count))
         self.borrowed.append(offset)
         return offset
 
@@ -287,7 +297,7 @@ class _Writer:
         """Give a buffer that gets memory its place: the caller's where it is a result, else in this routine's
         memory."""
         if buffer not in self.targets and self.shapes[buffer].is_array:
-            offset = self.places[buffer] = self.arena.take(buffer_bytes(self.shapes[buffer]))
+            offset = self.places[buffer] = self.arena.take(_held_apart(buffer_bytes(self.shapes[buffer])))
             self.known.append((buffer, offset))
 
     # ---- the routine
