@@ -437,9 +437,8 @@ def opaque(instruction: Instruction, evaluate: Face, is_fold: bool = False) -> F
     )
     exact = exact or instruction.opcode == "topk"
     is_rounded = multiplies_tf32(instruction)
-    is_complex = any(
-        leaf.is_array and leaf.type.is_complex for i in (instruction, *instruction.operands) for leaf in i.shape.leaves()
-    )
+    shapes = [leaf for i in (instruction, *instruction.operands) for leaf in i.shape.leaves()]
+    is_complex = any(shape.is_array and shape.type.is_complex for shape in shapes)
 
     def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
         if exact and not is_spread(tuple(values)):
