@@ -126,6 +126,10 @@ def test_either_part_of_a_complex_number_that_is_not_finite_may_be_nan(body: str
     assert isinstance(made, Spread)
     is_open = np.isinf(made.rows[LOW]) & np.isinf(made.rows[HIGH])
     assert is_open[1].all() and not is_open[0].any()
+    kind = f"f32[2,{made.rows.shape[-1]}]"
+    (made,) = run(parsed(body.replace("ROOT c", "c") + f"\n  ROOT r = {kind} abs(c)"), [a, b])
+    assert isinstance(made, Spread) and (made.rows[LOW][1] != made.rows[HIGH][1]).all()
+    assert np.isinf(made.rows[HIGH][1]).all() and np.isfinite(made.rows[HIGH][0]).all()
 
 
 def test_dynamic_sizes_are_handed_on() -> None:
