@@ -331,9 +331,11 @@ def _products(a: Array, b: Array) -> tuple[Array, Array]:
 
 def sampled(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:
     """An arbitrary function: twice the distance to its values at all corners of the operands' bounds and at the moved
-    values."""
+    values. Corners of a complex number without bounds say nothing: the moduli of all are infinite."""
     operands = [full(v) for v in x]
     rows = np.array(at(*operands))
+    ends = [(o[LOW], o[HIGH]) for o in operands if o.dtype.kind == "c"]
+    unbounded = [np.isneginf(low.real) & np.isposinf(high.real) for low, high in ends]
     results = [rows]
     shapes = [[o[:1], o[LOW:HIGH], o[HIGH:MOVED]] for o in operands]
     for o, choices in zip(operands, shapes, strict=True):
@@ -356,6 +358,8 @@ def sampled(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -
         value, low, high = part[VALUE], all_.min(axis=0), all_.max(axis=0)
         part[LOW] = np.where(value == low, value, value - 2 * (value - low))
         part[HIGH] = np.where(value == high, value, value + 2 * (high - value))
+        for where in unbounded:
+            set_aside(part, np.broadcast_to(where, value.shape), F32)
     return rows
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hlo_opt.ir import Instruction
+from hlo_opt.ir import ElementType, Instruction
 from hlo_opt.ir.values import Array
 from hlo_opt.ops.wishes import Bounds
 
@@ -72,7 +72,8 @@ SPECIAL = frozenset({INFINITE, NAN})
 """Ways that need infinities or NaN, which ordinary inputs do not contain."""
 TERMS = ("has a first term that never matters", "has a second term that never matters")
 WRAPS = "never exceeds its type"
-"""Of integers: a way that needs numbers as large as the type has."""
+"""Of integers: a way that needs numbers as large as the type has, or as the type that all operands are widened from: a
+kernel that adds them before it widens them is right for less."""
 BEFORE, BEYOND = "has no index before its range", "has no index beyond its range"
 NEGATIVE = "never has a negative base"
 QUIET = frozenset({WRAPS, BEFORE, BEYOND, NEGATIVE})
@@ -221,13 +222,20 @@ def _wrap_ways(i: Instruction, bounds: Sequence[Bounds]) -> Iterator[str]:
 
 def _exceeds_type(i: Instruction, operands: Sequence[Any]) -> bool:
     if i.shape.type.is_integer:
-        low, high = (float(end) for end in i.shape.type.limits)
+        low, high = (float(end) for end in _type_before(i).limits)
     else:
         high = 2.0 ** (i.operands[0].shape.type.bits - 1) - 1
         low = -high
     with np.errstate(all="ignore"):
         exact = _IN_NUMBERS[i.opcode](*[np.asarray(o).astype(np.float64) for o in operands])
     return _any((exact < low) | (exact > high))
+
+
+def _type_before(i: Instruction) -> ElementType:
+    """The integers that all operands are widened from; those of the result where they are not."""
+    before = {o.operands[0].shape.type if o.opcode == "convert" else o.shape.type for o in i.operands}
+    is_narrower = len(before) == 1 and all(t.is_integer and t.bits < i.shape.type.bits for t in before)
+    return before.pop() if is_narrower else i.shape.type
 
 
 _WRAPPED = {WRAPS: lambda event: _exceeds_type(event.instruction, event.operands)}

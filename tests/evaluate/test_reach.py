@@ -10,6 +10,7 @@ import pytest
 from hlo_opt import evaluate, parse
 from hlo_opt.evaluate import module_inputs
 from hlo_opt.evaluate.reach import reaching_inputs, ways_of
+from hlo_opt.runtime.check.compare import check
 
 DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
 
@@ -160,9 +161,21 @@ def test_integers_wrap_around(made: str) -> None:
 
 
 def test_sums_that_fit_never_wrap_around() -> None:
-    body = "  x = s8[8] parameter(0)\n  a = s16[8] convert(x)\n  b = s16[8] add(a, a)\n  ROOT r = f32[8] convert(b)"
+    body = (
+        "  x = s8[8] parameter(0)\n  a = s16[8] convert(x)\n  k = s16[] constant(3)\n"
+        "  m = s16[8] broadcast(k), dimensions={}\n  b = s16[8] multiply(a, m)\n  ROOT r = f32[8] convert(b)"
+    )
     module = parse(entry(body))
     assert ways_of(module) == {} and len(reaching_inputs(module).draws) == 1
+
+
+def test_sums_of_what_was_widened_are_tried_with_what_exceeds_the_narrow_type() -> None:
+    body = "  x = u8[8] parameter(0)\n  y = u8[8] parameter(1)\n{}  ROOT r = f32[8] convert(s)"
+    wide = "  a = u16[8] convert(x)\n  b = u16[8] convert(y)\n  s = u16[8] add(a, b)\n"
+    late = "  n = u8[8] add(x, y)\n  s = u16[8] convert(n)\n"
+    module = parse(entry(body.format(wide)))
+    assert any(d.style.wide for d in reaching_inputs(module).draws)
+    assert not check(module, parse(entry(body.format(late))), backend="numpy").ok
 
 
 def test_nobody_is_told_of_an_index_that_cannot_be_as_large_as_its_type() -> None:

@@ -437,6 +437,8 @@ def opaque(instruction: Instruction, evaluate: Face, is_fold: bool = False) -> F
     )
     exact = exact or instruction.opcode == "topk"
     is_rounded = multiplies_tf32(instruction)
+    shapes = [leaf for i in (instruction, *instruction.operands) for leaf in i.shape.leaves()]
+    is_complex = any(shape.is_array and shape.type.is_complex for shape in shapes)
 
     def run(analyst: Any, instruction: Instruction, values: list[Value]) -> Value:
         if exact and not is_spread(tuple(values)):
@@ -450,7 +452,7 @@ def opaque(instruction: Instruction, evaluate: Face, is_fold: bool = False) -> F
                 operands = [_nudged(analyst, v, backward) for v in operands]
             moved.append(evaluate(analyst.plain, instruction, operands))
         rows = stacked([value, value, value, *moved], look=False)
-        return _sampled(rows, 0.0 if exact else _FORWARD)
+        return _sampled(rows, 0.0 if exact else _FORWARD, mixes=is_complex and not exact)
 
     return run
 
@@ -466,11 +468,12 @@ def _nudged(analyst: SpreadInterpreter, value: Value, backward: float | None = N
     return (array * (1 + size * analyst.noise(array.shape))).astype(array.dtype)
 
 
-def _sampled(value: Value, forward: float = 0.0) -> Value:
+def _sampled(value: Value, forward: float = 0.0, *, mixes: bool = False) -> Value:
     """Bounds from the moved values alone: `MOST` times their distance, and at least `MOST` times the mean distance of
-    all elements."""
+    all elements. `mixes`: real and imaginary parts are multiplied and added in an open order, so that of an element
+    that is infinite or NaN in one part, either part may be infinite or NaN."""
     if isinstance(value, tuple):
-        return tuple(_sampled(v, forward) for v in value)
+        return tuple(_sampled(v, forward, mixes=mixes) for v in value)
     if type(value) is not Spread and not forward:
         return value
     if not isinstance(value, Spread | np.ndarray | np.generic):
@@ -498,6 +501,8 @@ def _sampled(value: Value, forward: float = 0.0) -> Value:
             far = far + forward * eps * scale
         both = far * (1 + 1j) if dtype.kind == "c" else far
         lost = ~np.isfinite(far)
+        if mixes:
+            lost |= ~np.isfinite(wide[VALUE])
         rows[LOW] = np.where(lost, wide[VALUE], wide[VALUE] - both).astype(dtype)
         rows[HIGH] = np.where(lost, wide[VALUE], wide[VALUE] + both).astype(dtype)
     element_type = element_type_of(dtype)

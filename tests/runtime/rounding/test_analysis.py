@@ -103,6 +103,35 @@ def test_operations_without_a_rule_are_as_open_as_their_moved_values() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("body", "lost"),
+    [
+        (
+            "  a = c64[2,4] parameter(0)\n  b = c64[4,2] parameter(1)\n"
+            "  ROOT c = c64[2,2] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+            np.inf,
+        ),
+        (
+            "  a = c64[2,4] parameter(0)\n  b = c64[4,2] parameter(1)\n"
+            "  ROOT c = c64[2,4] fft(a), fft_type=FFT, fft_length={4}",
+            complex(1, np.nan),
+        ),
+    ],
+)
+def test_either_part_of_a_complex_number_that_is_not_finite_may_be_nan(body: str, lost: complex) -> None:
+    """Parts are multiplied by parts, and an infinite part times 0 is NaN, or is left out."""
+    a, b = np.ones((2, 4), np.complex64), np.array([[1, 2], [0.5, -1], [-2, 3], [1, 1]], np.complex64)
+    a[1, 2] = lost
+    (made,) = run(parsed(body), [a, b])
+    assert isinstance(made, Spread)
+    is_open = np.isinf(made.rows[LOW]) & np.isinf(made.rows[HIGH])
+    assert is_open[1].all() and not is_open[0].any()
+    kind = f"f32[2,{made.rows.shape[-1]}]"
+    (made,) = run(parsed(body.replace("ROOT c", "c") + f"\n  ROOT r = {kind} abs(c)"), [a, b])
+    assert isinstance(made, Spread) and (made.rows[LOW][1] != made.rows[HIGH][1]).all()
+    assert np.isinf(made.rows[HIGH][1]).all() and np.isfinite(made.rows[HIGH][0]).all()
+
+
 def test_dynamic_sizes_are_handed_on() -> None:
     body = (
         "  a = f32[8]{0} parameter(0)\n  n = s32[] parameter(1)\n  b = f32[<=8]{0} set-dimension-size(a, n), "
