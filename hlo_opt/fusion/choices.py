@@ -23,6 +23,7 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ops import find
 from hlo_opt.ops.emission import CHEAP_FUNCTIONS, WIDENINGS
 from hlo_opt.ops.sets import fused
+from hlo_opt.plans.limits import computes_at_once
 from hlo_opt.plans.sketch import Sketch
 
 HEAVY_WINDOW = 10
@@ -301,7 +302,7 @@ def folds_short_rows(edge: Edge, *, anywhere: bool = False) -> bool:
 def keeps_row_reduction(edge: Edge) -> Reason | None:
     """A row kernel must stay one with all its reductions, those of both sides: else a thread would fold a row for each
     element."""
-    if not (edge.below.reduces or edge.above.reduces) or not can_be_planned(edge):
+    if not (edge.below.reduces or edge.above.reduces) or computes_at_once(edge.producer) or not can_be_planned(edge):
         return None
     before = edge.state.row_reductions(edge.consumer) + edge.state.row_reductions(edge.producer)
     merged = edge.merged if before else None

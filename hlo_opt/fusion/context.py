@@ -155,6 +155,17 @@ class PassMemory:
             memory._state = self._state.of_copy(copy, _copies(module, copy))
         return memory
 
+    def merging(self, one: Instruction, other: Instruction) -> None:
+        """Call before an instruction gives way to another of the same value: what is known of both, of their operands
+        and of their readers is forgotten."""
+        state = self._state
+        if state is not None:
+            for instruction in (one, other):
+                state.forget(instruction)
+                state.forget_readers(instruction)
+                for operand in instruction.operands:
+                    state.forget(operand)
+
     def changed_inside(self, computations: Iterable[Computation], module: Module) -> None:
         """These computations compute the same in another way. What is known of kernels that hold none of them stays
         right."""

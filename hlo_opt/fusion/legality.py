@@ -16,7 +16,7 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion.outline import Origins, original_name
 from hlo_opt.fusion.state import FusionState, Traits
 from hlo_opt.ir import Instruction
-from hlo_opt.plans.limits import DEEPEST, LARGEST
+from hlo_opt.plans.limits import DEEPEST, LARGEST, computes_at_once
 from hlo_opt.plans.sketch import Sketch
 
 MAX_OPERANDS_AND_OUTPUTS = 96
@@ -191,7 +191,8 @@ def needs_plan(edge: Edge) -> bool:
     a depth."""
     if not can_be_planned(edge):
         return False
-    return bool(edge.above.reduces or edge.below.reduces) or nests_deep(edge)
+    folds = edge.above.reduces or edge.below.reduces
+    return bool(folds and not computes_at_once(edge.producer)) or nests_deep(edge)
 
 
 def nests_deep(edge: Edge) -> bool:

@@ -33,7 +33,8 @@ FlopsOf = Callable[[Computation], float]
 AccessRule = Callable[[Instruction, FlopsOf], Accesses]
 
 SPREADS = frozenset({"broadcast", "reshape"})
-"""These and `sets.SLICES` are charged separately for each read of a fusion parameter (FusionParameterReadBytes)."""
+"""Operations that return the operand's elements in other dimensions, each once or more. These and `sets.SLICES` are
+charged separately for each read of a fusion parameter (FusionParameterReadBytes)."""
 
 
 def whole(instruction: Instruction, flops: float = 0.0) -> Accesses:

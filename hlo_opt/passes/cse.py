@@ -31,7 +31,7 @@ class CommonSubexpressionElimination(Pass):
     def run(self, module: Module, context: PassContext) -> bool:
         numbering = Numbering(module, Table())
         effects = effectful_computations(list(module.computations))
-        changed = []
+        changed: set[Computation] = set()
         executed = set(executed_computations(module))
         distinct = context.memory.distinct
         merged: list[Computation] = []
@@ -41,14 +41,14 @@ class CommonSubexpressionElimination(Pass):
                 values = {} if all_differ(computation) else numbering.computation(computation, None).values
                 if len(set(values.values())) < len(values):
                     if _merge(computation, values, effects, context):
-                        changed.append(computation)
+                        changed.add(computation)
                     if computation in executed and _are_distinct(computation, values):
                         merged.append(computation)
                 elif computation in executed:
                     distinct.add(computation)
             if not context.exhausted:
                 computation.facts[NO_EQUAL_VALUES] = True
-        context.memory.changed_inside(changed, module)
+        context.memory.changed_inside(changed - {module.entry}, module)  # of the entry it was told each merge
         distinct.update(merged)
         return bool(changed)
 
@@ -89,6 +89,7 @@ def _merge(
             continue
         if not context.step():
             return changed
+        context.memory.merging(instruction, same)
         edit.redirect_users(instruction, same)
         edit.remove(instruction)
         changed = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.index_map import Expression, Product, Quotient, Remainder, Sum
+from hlo_opt.ops.accesses import SPREADS
 from hlo_opt.ops.lowering import Elementwise
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.plan import Region
@@ -55,6 +56,16 @@ def is_direct(instruction: Instruction, number: int) -> bool:
         return True
     read = None if spec.index is None else spec.index(instruction, number)
     return read is not None and not (read.symbols or read.runtime or read.conditions)
+
+
+def computes_at_once(instruction: Instruction) -> bool:
+    """Whether an operation computes an element from at most one of each operand, without loop or condition. A
+    kernel that takes it in keeps its reductions in rows, so that of the kernels on the way, while many of these follow
+    one another, none has to be planned."""
+    spec = find(instruction.opcode)
+    if spec is None:
+        return False
+    return not instruction.operands or instruction.opcode in SPREADS or isinstance(spec.cuda, Elementwise)
 
 
 def nesting(computation: Computation, most: int = DEEPEST) -> int:

@@ -297,7 +297,7 @@ def test_what_is_in_memory_anyway_is_computed_again_only_where_that_is_quicker(
 
 @pytest.mark.parametrize("rows", [0, 1, 2])
 def test_a_row_kernel_takes_what_keeps_its_rows(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = edge(f"a = {WIDE} tanh(p)", f"b = {ROW} reduce(a, z), {ROWS}")
+    found = edge(f"a = {WIDE} reverse(p), dimensions={{1}}", f"b = {ROW} reduce(a, z), {ROWS}")
     found._merged = Sketch.known(Summary("loop", rows, Launch(1, 1)))
     for wanted, in_producer in ((1, 0), (2, 1)):  # rows that the producer folds count, too
         monkeypatch.setattr(found.state, "row_reductions", lambda i, n=in_producer: 1 if i is found.consumer else n)
@@ -305,6 +305,9 @@ def test_a_row_kernel_takes_what_keeps_its_rows(rows: int, monkeypatch: pytest.M
         assert choices.keeps_row_reduction(found) == against
     monkeypatch.setattr(found.state, "row_reductions", lambda instruction: 0)
     assert choices.keeps_row_reduction(found) is None
+    plain = edge(f"a = {WIDE} tanh(p)", f"b = {ROW} reduce(a, z), {ROWS}")
+    assert choices.keeps_row_reduction(plain) is None
+    assert plain._merged is None  # not planned to know that
     epilogue = edge(SUM, f"b = {ROW} negate(a)")
     epilogue._merged = Sketch.known(Summary("loop", rows, Launch(1, 1)))
     assert (PLAIN.reduction_epilogue(epilogue) is None) == (rows > 0)

@@ -236,17 +236,19 @@ def test_how_many_buffers_a_kernel_has(made: dict[str, int], count: int):
 
 
 @pytest.mark.parametrize(
-    ("above", "below", "wanted"),
+    ("producer", "above", "below", "wanted"),
     [
-        (Traits(), Traits(), False),
-        (Traits(reduces=1), Traits(), True),
-        (Traits(), Traits(reduces=1), True),
-        (Traits(depth=DEEPEST - 1), Traits(depth=1), False),
-        (Traits(depth=DEEPEST), Traits(depth=1), True),
+        ("reverse(p), dimensions={0}", Traits(), Traits(), False),
+        ("reverse(p), dimensions={0}", Traits(reduces=1), Traits(), True),
+        ("reverse(p), dimensions={0}", Traits(), Traits(reduces=1), True),
+        *[(one, Traits(), Traits(reduces=1), False) for one in ("negate(p)", "reshape(p)", "iota(), iota_dimension=0")],
+        ("negate(p)", Traits(depth=DEEPEST - 1), Traits(depth=1), False),
+        ("negate(p)", Traits(depth=DEEPEST), Traits(depth=1), True),
     ],
 )
-def test_where_there_may_be_no_plan(above: Traits, below: Traits, wanted: bool):
-    found = given(above, below)
+def test_where_there_may_be_no_plan(producer: str, above: Traits, below: Traits, wanted: bool):
+    found = edge(f"a = {ARRAY} {producer}", B)
+    found._above, found._below = above, below
     assert legality.needs_plan(found) == wanted
     assert legality.nests_deep(found) == (above.depth + below.depth > DEEPEST)
     found._merged = no("FUS303", elements=2, limit=1)

@@ -148,17 +148,34 @@ def test_both_find_nothing_to_do_right_after_themselves(one: Pass):
 def test_cse_tells_what_it_changed(monkeypatch: pytest.MonkeyPatch):
     told: list[tuple[list[str], Module]] = []
 
-    def changed_inside(computations: list[Computation], module: Module) -> None:
-        told.append(([c.name for c in computations], module))
+    def changed_inside(computations: set[Computation], module: Module) -> None:
+        told.append((sorted(c.name for c in computations), module))
 
+    body = f"a = {V} parameter(0)\n  x = {V} abs(a)\n  y = {V} abs(a)\n  ROOT r = {V} add(x, y)"
     module = hlo_opt.parse(
-        f"HloModule m\n\ncalm {{ a = {V} parameter(0) ROOT r = {V} negate(a) }}\n\nENTRY e "
-        f"{{\n  p = {V} parameter(0)\n  {EQUAL}\n}}\n"
+        f"HloModule m\n\ntwice {{\n  {body}\n}}\n\ncalm {{ a = {V} parameter(0) ROOT r = {V} negate(a) }}\n\nENTRY e "
+        f"{{\n  p = {V} parameter(0)\n  f = {V} fusion(p), kind=kLoop, calls=twice\n  {EQUAL}\n}}\n"
     )
     context = PassContext(FuseOptions(H100))
     monkeypatch.setattr(context.memory, "changed_inside", changed_inside)
     assert CommonSubexpressionElimination().run(module, context)
-    assert told == [(["e"], module)] and CommonSubexpressionElimination.keeps_memory
+    assert told == [(["twice"], module)] and CommonSubexpressionElimination.keeps_memory
+
+
+def test_a_merge_in_the_entry_leaves_what_is_known_of_other_kernels():
+    module = hlo_opt.parse(
+        f"HloModule m\n\nENTRY e {{\n  p = {V} parameter(0)\n  q = {V} parameter(1)\n  x = {V} abs(p)\n"
+        f"  y = {V} abs(p)\n  b = {V} bitcast(y)\n  s = {V} sine(b)\n  o = {V} negate(q)\n"
+        f"  ROOT r = ({V}, {V}, {V}) tuple(x, s, o)\n}}\n"
+    )
+    context = PassContext(FuseOptions(H100))
+    state = context.memory.state(module, H100)
+    for instruction in module.entry.instructions:
+        state.cached("known", instruction, lambda i: "before")
+    assert CommonSubexpressionElimination().run(module, context)
+    assert context.memory.state(module, H100) is state
+    known = {i.name: state.cached("known", i, lambda i: "after") for i in module.entry.instructions}
+    assert {name for name, when in known.items() if when == "before"} == {"q", "o"}
 
 
 def test_dce_drops_chains_and_what_is_read_twice():
