@@ -35,6 +35,7 @@ from hlo_opt.plans import (
     loop,
     matmul,
     matrix_vector,
+    pairwise,
     phases,
     register_transpose,
     row_and_column_reduction,
@@ -218,6 +219,14 @@ KINDS: list[Kind] = [
         has_rivals=True,
         takes_room=True,
         walks=sliding_window.walks,
+    ),
+    Kind(
+        "pairwise",
+        _FOLDS,
+        0,
+        lambda region, roots, target, room: pairwise.match(region, roots, target),
+        has_rivals=True,
+        walks=pairwise.walks,
     ),
     Kind(
         "row-and-column-reduction",
