@@ -1,8 +1,8 @@
 """Our kernels next to the physical limit: python -m scripts.bench.kernel_limits [--target T] [--out FILE] [NAME...]
 
 Each program of `kernel_programs`, `kernel_further`, `kernel_layouts` and `kernel_models` is fused, and every launch
-priced by its plan (`hlo_opt.plans.price`); no GPU is needed. NAME picks the programs whose names hold one. Copies that the schedule makes
-beside launches, and libraries' calls, are no kernels of ours and not counted.
+priced by its plan (`hlo_opt.plans.price`); no GPU is needed. NAME picks the programs whose names hold one. Copies that
+the schedule makes beside launches, and libraries' calls, are no kernels of ours and not counted.
 
 plan       kinds of the launches, each with how often it comes
 GB, least  bytes between memory and L2 of all launches; bytes that the program has to move

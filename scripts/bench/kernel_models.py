@@ -1,5 +1,5 @@
-"""Patterns of `kernel_limits` from training and serving: optimizers, losses, gates, masks, weights in blocks, caches of
-keys, random numbers, images."""
+"""Patterns of `kernel_limits` from training and serving: optimizers, losses, gates, masks, weights in blocks, random
+numbers, images, folds of pairs."""
 
 from __future__ import annotations
 
@@ -121,13 +121,6 @@ def _channels_norm(x: Array, scale: Array, offset: Array) -> Array:
     return ((wide - mean) * lax.rsqrt(variance + 1e-5) * scale + offset).astype(x.dtype)
 
 
-def _decoded(q: Array, k: Array, v: Array, length: Array) -> Array:
-    """Attention of one query to a cache of keys and values."""
-    found = jnp.einsum("bhd,bhkd->bhk", q, k, preferred_element_type=F32) * q.shape[-1] ** -0.5
-    found = jnp.where(jnp.arange(k.shape[2]) < length[:, None, None], found, -1e30)
-    return jnp.einsum("bhk,bhkd->bhd", jax.nn.softmax(found, -1).astype(v.dtype), v)
-
-
 def _pooled(x: Array, mask: Array) -> Array:
     """The mean of the embeddings of each sentence's words."""
     return (x * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
@@ -136,11 +129,6 @@ def _pooled(x: Array, mask: Array) -> Array:
 def _nearest(x: Array, codes: Array) -> Array:
     """The nearest code of each vector."""
     return jnp.argmin(jnp.square(x[:, None, :] - codes[None]).sum(-1), -1)
-
-
-def _kernel_sum(x: Array, y: Array, weights: Array) -> Array:
-    """A sum of Gaussians around `y`, for each `x`."""
-    return jnp.exp(-0.5 * jnp.square(x[:, None, :] - y[None]).sum(-1)) @ weights
 
 
 def models() -> list[Program]:
@@ -172,9 +160,9 @@ def models() -> list[Program]:
             spec(BF16, 64, 255, 55, 55)),
         _pattern("bias, relu bf16 NHWC 64x112x112x65", lambda x, b: jax.nn.relu(x + b),
             spec(BF16, 64, 112, 112, 65), spec(BF16, 65)),
-        _pattern("images u8 to bf16, normalised by channel", _images, spec(U8, 128, 224, 224, 3)),
-        _pattern("transpose u8 images 64x299x299x3 by 0312", lambda x: x.transpose(0, 3, 1, 2),
-            spec(U8, 64, 299, 299, 3)),
+        _pattern("images u8 to bf16, normalised by channel", _images, spec(U8, 512, 224, 224, 3)),
+        _pattern("transpose u8 images 512x299x299x3 by 0312", lambda x: x.transpose(0, 3, 1, 2),
+            spec(U8, 512, 299, 299, 3)),
         _pattern("transpose u8 4095x16385 by 10, scaled to f32", lambda x: x.T.astype(F32) * 0.1,
             spec(U8, 4095, 16385)),
         _pattern("transpose bf16 8191x8193 by 10 and relu", lambda x: jax.nn.relu(x.T), spec(BF16, 8191, 8193)),
@@ -182,8 +170,8 @@ def models() -> list[Program]:
             least=16384.0 * (6144 + 2048) * 2),
         _pattern("interleave of 4 f16 16.7M", lambda *x: jnp.stack(x, -1).reshape(-1), *[spec(F16, 1 << 24)] * 4),
         _pattern("magnitude and phase c64 16.7M", lambda x: (jnp.abs(x), jnp.angle(x)), spec(C64, 1 << 24)),
-        _pattern("column sum bf16 65536x333", lambda x: x.sum(0), spec(BF16, 131072, 333)),
-        _pattern("column sum f16 131072x77 in f32", lambda x: x.sum(0, dtype=F32), spec(F16, 1 << 19, 77)),
+        _pattern("column sum bf16 131072x333", lambda x: x.sum(0), spec(BF16, 131072, 333)),
+        _pattern("column sum f16 524288x77 in f32", lambda x: x.sum(0, dtype=F32), spec(F16, 1 << 19, 77)),
         _pattern("mean, variance of columns f32 65536x1001", lambda x: (x.mean(0), x.var(0)), spec(F32, 65536, 1001)),
         _pattern("batch norm training bf16 64x56x56x255", _channels_norm, spec(BF16, 64, 56, 56, 255), spec(F32, 255),
             spec(F32, 255), least=3.0 * 64 * 56 * 56 * 255 * 2),
@@ -194,15 +182,13 @@ def models() -> list[Program]:
         _pattern("softmax over 1 f16 256x77x999", lambda x: jax.nn.softmax(x, 1), spec(F16, 256, 77, 999)),
         _pattern("cross entropy f16 8192x30001", lambda x, t: _smoothed(x.astype(F32), t), spec(F16, 8192, 30001),
             spec(I32, 8192)),
-        _pattern("nearest of 256 codes f32 262144x16", _nearest, spec(F32, 1 << 18, 16), spec(F32, 256, 16)),
+        _pattern("nearest of 256 codes f32 262144x16", _nearest, spec(F32, 1 << 18, 16), spec(F32, 256, 16),
+            least=4.0 * 2 * 256 * (1 << 18)),
         _pattern("distances of points f32 4096x4096 of 8",
             lambda x, y: jnp.abs(x[:, None] - y[None]).sum(-1), *[spec(F32, 4096, 8)] * 2),
         _pattern("mean of words bf16 512x512x768", _pooled, spec(BF16, 512, 512, 768), spec(BF16, 512, 512)),
-        _pattern("decode of a query, cache bf16 32x16x4096x128", _decoded, spec(BF16, 32, 16, 128),
-            *[spec(BF16, 32, 16, 4096, 128)] * 2, spec(I32, 32)),
-        _pattern("decode of a query, cache bf16 1x32x8192x128", _decoded, spec(BF16, 1, 32, 128),
-            *[spec(BF16, 1, 32, 8192, 128)] * 2, spec(I32, 1)),
-        _pattern("cumulative product of odd rows bf16 16384x4095", lambda x: jnp.cumprod(x, -1), spec(BF16, 16384, 4095)),
+        _pattern("cumulative product of odd rows bf16 16384x4095", lambda x: jnp.cumprod(x, -1),
+            spec(BF16, 16384, 4095)),
         _pattern("segment maximum f32 1048576x32 to 262144", lambda x, i: jax.ops.segment_max(x, i, 1 << 18),
             spec(F32, 1 << 20, 32), spec(I32, 1 << 20)),
     ]  # fmt: skip
