@@ -352,6 +352,26 @@ example(
     f"to_apply=add",
     True,
 )
+MOVED = f"x: T[4,3,2]; {ZERO}; t = T[2,4,3] transpose(x), dimensions={{2,0,1}}"
+example(
+    "reduce-of-moved",
+    "fi",
+    (
+        f"{MOVED}; n = T[2,4,3] negate(t); T[4,3] reduce(n, z), dimensions={{0}}, to_apply=add",
+        f"y: T[3]; {MOVED}; b = T[2,4,3] broadcast(y), dimensions={{2}}; n = T[2,4,3] negate(t); "
+        f"m = T[2,4,3] multiply(n, t); s = T[2,4,3] subtract(m, b); a = T[2,4,3] add(s, n); "
+        f"T[4,3] reduce(a, z), dimensions={{0}}, to_apply=add",
+    ),
+    (
+        f"{MOVED}; n = T[2,4,3] negate(t); T[2,4] reduce(n, z), dimensions={{2}}, to_apply=add",
+        f"y: T[2,4,3]; {MOVED}; n = T[2,4,3] add(t, y); T[4,3] reduce(n, z), dimensions={{0}}, to_apply=add",
+        f"{MOVED}; n = T[2,4,3] negate(t); r = T[4,3] reduce(n, z), dimensions={{0}}, to_apply=add; "
+        f"(T[4,3], T[2,4,3]) tuple(r, n)",
+        f"y: T[2,3]; {MOVED}; b = T[2,4,3] broadcast(y), dimensions={{0,2}}; n = T[2,4,3] add(t, b); "
+        f"T[4,3] reduce(n, z), dimensions={{0}}, to_apply=add",
+    ),
+    True,
+)
 example(
     "reduce-of-reshape",
     "fi",

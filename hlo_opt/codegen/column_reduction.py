@@ -26,6 +26,7 @@ from hlo_opt.ops.reduction.beside import folds_beside
 from hlo_opt.plans.column_reduction import Columns
 from hlo_opt.plans.folding import Space, operand_index, root_index
 from hlo_opt.plans.plan import Plan, Segment
+from hlo_opt.plans.walks import AHEAD
 
 
 @dataclass(frozen=True)
@@ -153,8 +154,9 @@ def _pass(
         elements = [(o, operand_index(fold.reduce, kept, reduced)) for fold in folds for o in fold.operands]
         for needed, at in folds_beside(elements, {step.name}):
             builder.value(needed, at)
-    counter = builder.numbered("k") if keeping.keeps else None
-    with builder.walk(kind, step, start, size, stride, counter):
+    unrolled = columns_of.ahead if columns_of.ahead > AHEAD and not keeping.keeps else 0
+    counter = builder.numbered("k") if keeping.keeps or unrolled else None
+    with builder.walk(kind, step, start, size, stride, counter, unrolled=unrolled):
         slot = of(counter) if counter else NOTHING
         keeping.begin(builder, level, step, slot)
         values = []  # read all before folding the first, so that loads can be combined

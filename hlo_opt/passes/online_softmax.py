@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from hlo_opt.ir import Called, Computation, Instruction, Shape, edit
-from hlo_opt.ir.element_type import F32, F64
+from hlo_opt.ir.element_type import F32, F64, PRED
 from hlo_opt.ir.index_map import variable
 from hlo_opt.ops.reduction.softmax import Exponentials, sums_of
 from hlo_opt.ops.sets import fused
@@ -31,6 +31,8 @@ from hlo_opt.plans.price import price
 
 LONGEST_KEPT = row_reduction.MOST_KEPT * MOST_THREADS
 """Elements of a row that registers of a block hold; twice as many of bf16, which the price knows."""
+COLUMN_KEPT = 8 * row_reduction.MOST_KEPT
+"""Elements of a column that registers of a block hold, with 32 threads for each four columns."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,8 @@ class OnlineSoftmax(RewritingPass):
             target = context.options.target
             if target.in_lanes:
                 return  # exponentials take a processor longer than another reading
-            levels = _levels(computation, lambda total: _long_column(total, target.l2_cache_size))
-            yield from (partial(_fold_together, low, total, {}) for low, total in levels)
+            levels = _levels(computation, lambda sums: _long_column(sums, target.l2_cache_size))
+            yield from (partial(_fold_together, exponentials, {}) for exponentials in levels)
             return
         for fusion in computation.instructions:
             body = fused(fusion)
@@ -85,36 +87,50 @@ def _folded(body: Computation) -> list[Computation]:
     """A copy of a kernel's computation with its levels folded together, and the new reducers."""
     clone = edit.clone_computation(body)
     reducers: dict[Shape, Computation] = {}
-    for low, total in _levels(clone, _long_row):
-        _fold_together(low, total, reducers)
+    for exponentials in _levels(clone, _long_row):
+        _fold_together(exponentials, reducers)
     edit.sort(clone)
     return [clone, *reducers.values()]
 
 
-def _levels(
-    body: Computation, space_of: Callable[[Instruction], Space | None]
-) -> list[tuple[Instruction, Instruction]]:
-    """The maxima of long rows or columns, each with the sum of exponentials that needs it. `space_of` gives the space
-    of a sum that is long enough."""
-    levels: list[tuple[Instruction, Instruction]] = []
+def _levels(body: Computation, space_of: Callable[[Exponentials], Space | None]) -> list[Exponentials]:
+    """The sums of exponentials below the maxima of long rows or columns, one for each maximum. `space_of` gives the
+    space of a sum that is long enough."""
+    levels: list[Exponentials] = []
     for exponentials in sums_of(body.instructions):
-        space = space_of(exponentials.total)
+        space = space_of(exponentials)
         if space is None or not _is_of_one_row(exponentials, space):
             continue
-        if not any(exponentials.highest in pair for pair in levels):
-            levels.append((exponentials.highest, exponentials.total))
+        if not any(exponentials.highest is other.highest for other in levels):
+            levels.append(exponentials)
     return levels
 
 
-def _long_row(total: Instruction) -> Space | None:
-    space = row_reduction.space_of(total)
+def _long_row(exponentials: Exponentials) -> Space | None:
+    space = row_reduction.space_of(exponentials.total)
     return space if space is not None and space.reduced > LONGEST_KEPT else None
 
 
-def _long_column(total: Instruction, held: int) -> Space | None:
-    """The space of columns that lie beside each other in more than `held` bytes."""
+def _long_column(exponentials: Exponentials, held: int) -> Space | None:
+    """The space of columns that lie beside each other in more than `held` bytes. If nothing but the sum needs the
+    exponentials, blocks can share the columns of one fold, and `held` is for all columns that registers do not hold."""
+    total = exponentials.total
     space, x = column_reduction.space_of(total), total.operands[0].shape
-    return space if space is not None and space.reduced * space.minor * x.type.bytes > held else None
+    if space is None:
+        return None
+    is_shared = space.reduced > COLUMN_KEPT and _ends_in_sums(exponentials)
+    elements = space.elements if is_shared else space.reduced * space.minor
+    return space if elements * x.type.bytes > held else None
+
+
+def _ends_in_sums(exponentials: Exponentials) -> bool:
+    """Whether the exponentials are computed for their sum only."""
+    value, last = exponentials.total.operands[0], exponentials.powers.operands[0]
+    while len(value.users) == 1 and not value.is_root:
+        if value is last:
+            return True
+        value = value.operands[0]
+    return False
 
 
 def _is_of_one_row(exponentials: Exponentials, space: Space) -> bool:
@@ -130,8 +146,9 @@ def _is_of_one_row(exponentials: Exponentials, space: Space) -> bool:
     return heroes_read([(exponentials.moved, operand_index(total, kept, reduced))], over, own) == [low]
 
 
-def _fold_together(low: Instruction, total: Instruction, reducers: dict[Shape, Computation]) -> None:
-    """Replace both by the results of one fold."""
+def _fold_together(exponentials: Exponentials, reducers: dict[Shape, Computation]) -> None:
+    """Replace the maximum and the sum by the results of one fold."""
+    low, total = exponentials.highest, exponentials.total
     writer, x, kind = BroadcastingWriter(total.computation), low.operands[0], total.shape.type
     scalar = Shape(kind)
     if scalar not in reducers:
@@ -143,11 +160,13 @@ def _fold_together(low: Instruction, total: Instruction, reducers: dict[Shape, C
     attributes = {"dimensions": total.attributes["dimensions"], "to_apply": Called(reducers[scalar])}
     both = edit.create(total.computation, "online", "reduce", shape, operands, attributes)
     highest, rest = (writer.element(both, n) for n in range(2))
-    # where the maximum is infinite, exp(x - maximum) is no number somewhere in the row
-    none = writer.emit("subtract", highest.shape, highest, highest)
-    whole = writer.emit(
-        "add", total.shape, rest, none if none.shape == total.shape else writer.reshape(none, total.shape)
-    )
+    top = highest if highest.shape == total.shape else writer.reshape(highest, total.shape)
+    if exponentials.is_guarded:  # exp(x - 0) of a maximum that is not finite: no term is larger, or one is no number
+        finite = writer.emit("is-finite", total.shape.with_type(PRED), top)
+        whole = writer.select(finite, rest, writer.emit("exponential", total.shape, top))
+    else:  # where the maximum is infinite, exp(x - maximum) is no number somewhere in the row
+        none = writer.emit("subtract", total.shape, top, top)
+        whole = writer.emit("add", total.shape, rest, none)
     for old, new in ((low, writer.convert(highest, low.shape.type)), (total, whole)):
         edit.replace_all_uses(old, new)
         edit.remove(old)

@@ -31,7 +31,10 @@ from hlo_opt.plans.folding import KEPT, REDUCED, Folded, Levels, Space, ends_in_
 from hlo_opt.plans.instructions import of_value
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.row_reduction import MOST_KEPT, may_be_reordered
-from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Own, Walk, own_on
+from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Own, Walk, own_on
+
+WORD = 32
+"""Bits of a register."""
 
 
 def space_of(reduce: Instruction) -> Space | None:
@@ -59,6 +62,7 @@ class Columns:
     parts    blocks that share columns
     in_runs  whether each of them has neighbouring rows; else they take turns
     keeps    whether registers of a thread keep its elements from pass to pass
+    ahead    rows of a thread whose elements are loaded together
     """
 
     kind: ClassVar[str] = "column-reduction"
@@ -69,6 +73,7 @@ class Columns:
     parts: int = 1
     in_runs: bool = False
     keeps: bool = False
+    ahead: int = AHEAD
 
     @property
     def hero(self) -> Instruction:
@@ -131,15 +136,21 @@ def of(region: Region, folded: Folded, target: DeviceTarget, shared_bytes: int =
         wide = wide_tile(sizes, bits, of_thread, shared_bytes)
         parts = 0 if wide is None else column_parts(wide, space.reduced, cores)
         if wide is not None and wide.blocks * parts >= cores:
-            return Columns(space, wide, folded.levels, folded.roots, parts)
+            return Columns(space, wide, folded.levels, folded.roots, parts, ahead=_ahead(wide, bits))
     tile = column_tile(sizes, bits, of_thread, cores, shared_bytes)
     if tile is None:
         return None
     if may_share:
-        return Columns(space, tile, folded.levels, folded.roots, column_parts(tile, space.reduced, cores))
+        parts = column_parts(tile, space.reduced, cores)
+        return Columns(space, tile, folded.levels, folded.roots, parts, ahead=_ahead(tile, bits))
     words = max(1, max(leaf.type.bytes for r in folded.levels[0] for leaf in r.shape.leaves()) // 4)
     keeping = keeping_tile(tile, sizes, of_thread, MOST_KEPT // words, cores, shared_bytes)
     return Columns(space, keeping or tile, folded.levels, folded.roots, keeps=keeping is not None)
+
+
+def _ahead(tile: ColumnTile, bits: int) -> int:
+    """Rows of a thread whose elements are loaded together: as many bytes as with words."""
+    return AHEAD * max(1, WORD // (tile.vector * bits))
 
 
 def _accumulator_bytes(levels: Levels) -> int:
@@ -175,7 +186,7 @@ def walks(region: Region, segment: Segment[Columns], launch: Launch) -> list[Wal
             places=places,
             items=tile.vector,
             rounds=rounds,
-            ahead=rounds if part.keeps else Walk.ahead,
+            ahead=rounds if part.keeps else part.ahead,
             barriers=meetings + 1,
             trips=part.parts > 1,
             keeps=part.keeps,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from hlo_opt.analysis.memory.forms import turns_view
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops.emission import MOVERS
@@ -34,6 +35,7 @@ from hlo_opt.plans import (
     loop,
     matmul,
     matrix_vector,
+    pairwise,
     phases,
     register_transpose,
     row_and_column_reduction,
@@ -219,6 +221,14 @@ KINDS: list[Kind] = [
         walks=sliding_window.walks,
     ),
     Kind(
+        "pairwise",
+        _FOLDS,
+        0,
+        lambda region, roots, target, room: pairwise.match(region, roots, target),
+        has_rivals=True,
+        walks=pairwise.walks,
+    ),
+    Kind(
         "row-and-column-reduction",
         _FOLDS,
         0,
@@ -311,7 +321,7 @@ def may_share_folds(instruction: Instruction) -> bool:
 def kinds_for(region: Region) -> list[Kind]:
     """The kinds of which a region may be, or have a part."""
     opcodes = frozenset(i.opcode for i in region.computation.instructions)
-    differ = orders_differ((*region.inputs, *region.outputs))
+    differ = any(map(turns_view, region.computation.instructions)) or orders_differ((*region.inputs, *region.outputs))
     return [kind for kind in KINDS if kind.may_be_in(opcodes, orders_differ=differ)]
 
 

@@ -23,6 +23,7 @@ from hlo_opt.analysis.memory.forms import (
     tile_counts,
     tiled_move,
     tiled_read,
+    turns_view,
 )
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
@@ -244,11 +245,13 @@ def in_other_order(
     dimension for each of the result, shape of the result), as `relative_order` takes them."""
     names = [p for p in region.parameters if p.shape.is_array and p.shape.rank > 1]
     names += [i for i in region.computation.instructions if only_renames(i)]
+    views = {i.shape.element_count for i in region.computation.instructions if turns_view(i)}
     moves: dict[tuple[Instruction, D], None] = {}
     for root in (region.roots[n] for n in roots):
         shape = next(root.shape.leaves())
         among = {i for i in names if i.shape.is_array and i.shape.element_count == shape.element_count}
-        if any(i.shape.minor_to_major != shape.minor_to_major or i.operands for i in among):
+        orders = (i.shape.minor_to_major != shape.minor_to_major or i.operands for i in among)
+        if shape.element_count in views or any(orders):
             moves |= dict.fromkeys(_moved(root, among, described))
     return sorted(moves, key=lambda pair: names.index(pair[0]))
 

@@ -106,6 +106,23 @@ def test_small_ones_and_empty_ones_are_loops(tool: Any) -> None:
     tool.all_agree(texts)
 
 
+def test_a_view_in_another_layout(tool: Any) -> None:
+    texts = [
+        f"""HloModule m
+ENTRY e {{
+  p = {t}[{a},{b}]{{1,0}} parameter(0)
+  turned = {t}[{b},{a}]{{0,1}} bitcast(p)
+  q = {t}[{b}]{{0}} parameter(1)
+  beside = {t}[{b},{a}]{{1,0}} broadcast(q), dimensions={{0}}
+  ROOT r = {t}[{b},{a}]{{1,0}} maximum(turned, beside)
+}}
+"""
+        for a, b, t in ((40, 33, "f32"), (65, 70, "bf16"), (64, 128, "s8"))
+    ]
+    assert kinds(tool, texts) == {"tiled-transpose"}
+    tool.all_agree(texts)
+
+
 def test_a_copy_to_another_layout(tool: Any) -> None:
     text = "HloModule m\nENTRY e {\n  p = f32[70,40]{1,0} parameter(0)\n  ROOT c = f32[70,40]{0,1} copy(p)\n}\n"
     assert tool.plan(text).kind == "tiled-transpose"

@@ -157,3 +157,75 @@ def test_short_columns_stay() -> None:
     module = hlo_opt.parse(columns(600, 64))
     made, _ = hlo_opt.fuse(module, passes="online-softmax{columns=true}", target=H100, simplify="never")
     assert [len(i.operands) for i in made.entry.instructions if i.opcode == "reduce"] == [2, 2]
+
+
+def log_sum_exp(rows: int, width: int, asked: str = "is-finite(m)", other: str = "0") -> str:
+    """As `jax.nn.logsumexp` prints it: zero is subtracted where the maximum is not finite."""
+    text = columns(rows, width).split("ENTRY")[0]
+    return f"""{text}ENTRY e {{
+  x = f32[{rows},{width}] parameter(0)
+  low = f32[] constant(-inf)
+  other = f32[] constant({other})
+  zero = f32[] constant(0)
+  m = f32[{width}] reduce(x, low), dimensions={{0}}, to_apply=max
+  others = f32[{width}] broadcast(other), dimensions={{}}
+  finite = pred[{width}] {asked}
+  guarded = f32[{width}] select(finite, m, others)
+  ms = f32[{rows},{width}] broadcast(guarded), dimensions={{1}}
+  d = f32[{rows},{width}] subtract(x, ms)
+  e = f32[{rows},{width}] exponential(d)
+  s = f32[{width}] reduce(e, zero), dimensions={{0}}, to_apply=sum
+  l = f32[{width}] log(s)
+  ROOT r = f32[{width}] add(l, guarded)
+}}
+"""
+
+
+SMALL = replace(H100, l2_cache_size=1 << 16)
+
+
+def online(text: str) -> hlo_opt.Module:
+    passes = "online-softmax{columns=true},cse,dce"
+    made, _ = hlo_opt.fuse(hlo_opt.parse(text), passes=passes, target=SMALL, simplify="never")
+    hlo_opt.verify(made)
+    return made
+
+
+def folds_of(module: hlo_opt.Module) -> list[int]:
+    return [len(i.operands) for i in module.entry.instructions if i.opcode == "reduce"]
+
+
+def test_a_sum_below_a_guarded_maximum() -> None:
+    text = log_sum_exp(600, 64)
+    made = online(text)
+    assert folds_of(made) == [4]
+    x = np.random.default_rng(3).normal(size=(600, 64)).astype(np.float32) * 20
+    x[:, 1], x[5, 2], x[7, 3], x[9, 4], x[9, 5] = -np.inf, np.inf, np.nan, -np.inf, np.inf
+    x[10, 5] = np.nan
+    (want,) = hlo_opt.evaluate(hlo_opt.parse(text), [x])
+    assert np.isneginf(want[1]) and np.isposinf(want[2]) and np.isnan(want[[3, 5]]).all()
+    for (got,) in (hlo_opt.evaluate(made, [x]), hlo_opt.compile(made, backend="host")(x)):
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "text", [log_sum_exp(600, 64, other="1"), log_sum_exp(600, 64, "compare(m, others), direction=LT")]
+)
+def test_other_guards_stay(text: str) -> None:
+    assert folds_of(online(text)) == [2, 2]
+
+
+def test_columns_of_a_block_that_the_cache_holds() -> None:
+    """One fold where blocks can share it, and two where the exponentials are written: these are read again anyway."""
+    rows = 1 << 9
+    assert folds_of(online(columns(rows, 16))) == [2, 2]
+    assert folds_of(online(log_sum_exp(rows, 16))) == [2, 2]
+    batched = log_sum_exp(rows, 16)
+    for old, new in (("[512,16]", "[8,512,16]"), ("[16]", "[8,16]"), ("dimensions={0}", "dimensions={1}")):
+        batched = batched.replace(old, new)
+    batched = batched.replace("broadcast(guarded), dimensions={1}", "broadcast(guarded), dimensions={0,2}")
+    assert folds_of(online(batched)) == [4]
+    written = batched.replace("ROOT r", "r").replace(
+        "guarded)\n}", "guarded)\n  ROOT t = (f32[8,16], f32[8,512,16]) tuple(r, e)\n}"
+    )
+    assert folds_of(online(written)) == [2, 2]

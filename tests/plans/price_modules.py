@@ -73,6 +73,11 @@ _ENTRIES = {
     "batch": "x = f32[{rows},4] parameter(0)\n n = f32[{rows},4] tan(x)\n b = f32[{rows},4,4] broadcast(n), "
     "dimensions={0,1}\n c = f32[{rows},4,4] broadcast(n), dimensions={0,2}\n ROOT r = f32[{rows},4,4] multiply(b, c)",
     "loop": "x = {t}[{rows},{columns}] parameter(0)\n ROOT r = {t}[{rows},{columns}] negate(x)",
+    "pairwise": "x = f32[{rows},3] parameter(0)\n y = f32[{columns},3] parameter(1)\n z = f32[] constant(0)\n"
+    " a = f32[{rows},{columns},3] broadcast(x), dimensions={0,2}\n"
+    " b = f32[{rows},{columns},3] broadcast(y), dimensions={1,2}\n"
+    " d = f32[{rows},{columns},3] subtract(a, b)\n"
+    " ROOT r = f32[{rows},{columns}] reduce(d, z), dimensions={2}, to_apply=sum",
     "row-reduction": "x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n"
     " s = f32[{rows}] reduce(x, z), dimensions={1}, to_apply=sum\n b = f32[{rows},{columns}] broadcast(s), "
     "dimensions={0}\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hlo_opt.codegen import emit_kernel
 from hlo_opt.plans.column_reduction import Columns
 from hlo_opt.plans.columns import PART, column_parts, column_tile, lanes_parts, lanes_tile, wide_tile
 from tests.small_modules import H100, module_of, planned
@@ -46,6 +47,19 @@ def test_parts_are_whole_rounds_of_the_last_block_where_few_are_left_out(minor: 
 def test_a_wide_tile_reads_whole_vectors(minor: int, vector: int) -> None:
     tile = wide_tile((1, 4096, minor), 32, 4)
     assert tile is not None and (tile.vector, tile.lanes) == (vector, 32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "minor", "ahead"), [("f32", 1001, 4), ("bf16", 1001, 8), ("u8", 1001, 16), ("bf16", 1000, 4)]
+)
+def test_as_many_bytes_are_loaded_together_where_columns_are_no_vectors(kind: str, minor: int, ahead: int) -> None:
+    lines = (f"p = {kind}[65536,{minor}]{{1,0}} parameter(0)", f"z = {kind}[] constant(0)")
+    more = (f"a1 = {kind}[] parameter(0)", f"b1 = {kind}[] parameter(1)", f"c1 = {kind}[] add(a1, b1)")
+    reduce = f"r = {kind}[{minor}]{{0}} reduce(p, z), dimensions={{0}}, to_apply=more"
+    made = planned(module_of(*lines, reduce, more=more))
+    (segment,) = made.segments
+    assert isinstance(segment.part, Columns) and segment.part.ahead == ahead
+    assert (f"#pragma unroll {ahead}\n" in emit_kernel(made).source) == (ahead > 4)
 
 
 def test_what_needs_a_sum_is_summed_after_it() -> None:

@@ -31,6 +31,17 @@ def test_arrays_go_through_tiles_in_the_order_of_parameters() -> None:
         assert [i.parameter_number for i in part.tiled] == [0, 1, 2, 3]
 
 
+def test_a_transpose_that_simplification_left_as_a_view_goes_through_tiles() -> None:
+    made = planned(
+        module_of(
+            "p = f32[8192,8192]{1,0} parameter(0)",
+            "turned = f32[8192,8192]{0,1} bitcast(p)",
+            "r = f32[8192,8192]{1,0} negate(turned)",
+        )
+    )
+    assert [segment.part.kind for segment in made.segments] == ["tiled-transpose"]
+
+
 def test_the_places_in_tiles_are_found_once_for_all_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Instruction] = []
 

@@ -48,6 +48,7 @@ SIZES = {
     "block-scatter": (1024, 512),
     "register-transpose": (256, 512),
     "row-and-column-reduction": (4256, 160),
+    "pairwise": (960, 1600),
     "sort": (3, 64),
     "sort across": (3, 40),
     "long-sort": (2, 64),

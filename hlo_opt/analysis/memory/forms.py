@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops.emission import HEROES, MOVERS, ORDERS, XlaEmitter
+from hlo_opt.ops.sets import is_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +212,14 @@ def _transposes(instruction: Instruction) -> bool:
 def only_renames(instruction: Instruction) -> bool:
     """Whether an instruction is a transpose that is only a change of layout."""
     return _transposes(instruction) and not moves_data(instruction)
+
+
+def turns_view(instruction: Instruction) -> bool:
+    """Whether an instruction is a bitcast from or to a layout that is not in the order of dimensions: the elements of
+    a result that is may then be those of a transpose, as simplification leaves of one that only changes the layout."""
+    if not is_view(instruction.opcode) or not instruction.shape.is_array:
+        return False
+    return not (_is_straight(instruction.operands[0].shape) and _is_straight(instruction.shape))
 
 
 def tiled_transpose(instruction: Instruction) -> TiledTranspose | None:

@@ -18,13 +18,15 @@ MOVES = COPIES | {"broadcast"}
 @dataclass(frozen=True)
 class Exponentials:
     """sum(exp(x - moved(highest))): `highest` is the maximum of x, `moved` its broadcast, `powers` the summed
-    exponentials."""
+    exponentials. `is_guarded`: zero is subtracted in place of a maximum that is not finite, as `jax.nn.logsumexp` does.
+    """
 
     total: Instruction
     powers: Instruction
     x: Instruction
     moved: Instruction
     highest: Instruction
+    is_guarded: bool
 
 
 def folds(reduce: Instruction, opcode: str) -> bool:
@@ -45,17 +47,30 @@ def _sum(total: Instruction) -> Exponentials | None:
     if powers.opcode != "exponential" or powers.operands[0].opcode != "subtract":
         return None
     x, moved = powers.operands[0].operands
-    low = source(moved, lambda value: value.opcode == "reduce")
+    end = source(moved, lambda value: value.opcode in ("reduce", "select"))
+    is_guarded = end is not None and end.opcode == "select"
+    low = _guarded(end) if end is not None and is_guarded else end
     if low is None or low.operands[0] is not x or not folds(low, "maximum"):
         return None
-    return Exponentials(total, powers, x, moved, low) if low.ints("dimensions") == total.ints("dimensions") else None
+    if low.ints("dimensions") != total.ints("dimensions"):
+        return None
+    return Exponentials(total, powers, x, moved, low, is_guarded)
+
+
+def _guarded(choice: Instruction) -> Instruction | None:
+    """The reduce of select(is-finite(reduce), reduce, 0); None for any other select."""
+    asked, value, other = choice.operands
+    if asked.opcode != "is-finite" or not _is_all(other, 0):
+        return None
+    first, second = (source(o, lambda value: value.opcode == "reduce") for o in (asked.operands[0], value))
+    return first if first is second else None
 
 
 def source(value: Instruction, is_end: Callable[[Instruction], bool]) -> Instruction | None:
     """The first instruction that `is_end`, reached through moves and maxima with -inf; None where there is none."""
     while not is_end(value):
-        if value.opcode == "maximum" and any(map(_is_lowest, value.operands)):
-            value = next((o for o in value.operands if not _is_lowest(o)), value.operands[0])
+        if value.opcode == "maximum" and any(_is_all(o, -np.inf) for o in value.operands):
+            value = next((o for o in value.operands if not _is_all(o, -np.inf)), value.operands[0])
         elif keeps_values(value, MOVES):
             value = value.operands[0]
         else:
@@ -63,12 +78,12 @@ def source(value: Instruction, is_end: Callable[[Instruction], bool]) -> Instruc
     return value
 
 
-def _is_lowest(value: Instruction) -> bool:
-    """Whether all elements are -inf."""
+def _is_all(value: Instruction, number: float) -> bool:
+    """Whether all elements are that number."""
     while keeps_values(value, MOVES):
         value = value.operands[0]
     literal = value.literal
-    return literal is not None and not literal.is_elided and bool(np.all(np.asarray(literal.value) == -np.inf))
+    return literal is not None and not literal.is_elided and bool(np.all(np.asarray(literal.value) == number))
 
 
 def divided(weights: Instruction, exponentials: Exponentials) -> Instruction | None:

@@ -9,6 +9,7 @@ import numpy as np
 from hlo_opt.evaluate import Interpreter
 from hlo_opt.evaluate.program import face
 from hlo_opt.ir import Attribute, Instruction, Window, array, edit
+from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.movement.table import padding_dimensions
 from hlo_opt.ops.reduction.reducers import is_wide, monoid, starts_with_identity
 from hlo_opt.ops.sets import IDEMPOTENT
@@ -58,6 +59,72 @@ def reduce_of_transpose(i: Instruction, site: Site) -> Instruction | None:
     if not is_rising([order[d] for d in range(len(order)) if d not in folded]):
         return None
     return site.again(i, [inner.operands[0], i.operands[1]], dimensions=tuple(sorted(order[d] for d in folded)))
+
+
+@rule(
+    "reduce-of-moved",
+    "reduce",
+    "reduce of elementwise operations on transposed arrays, which nobody else reads = on what was transposed",
+    _OPEN,
+)
+def reduce_of_moved(i: Instruction, site: Site) -> Instruction | None:
+    found = _elementwise_below(i) if _monoid(i) is not None else None
+    if found is None:
+        return None
+    nodes, leaves = found
+    moved = [leaf for leaf in leaves if is_a(leaf, "transpose")]
+    orders = {leaf.ints("dimensions") for leaf in moved}
+    if len(orders) != 1 or not all(leaf in moved or is_a(leaf, "broadcast") for leaf in leaves):
+        return None
+    (order,) = orders
+    folded, sizes = i.ints("dimensions"), moved[0].operands[0].shape.dimensions
+    spreads = {leaf: [order[d] for d in leaf.ints("dimensions")] for leaf in leaves if leaf not in moved}
+    if not all(map(is_rising, [[order[d] for d in range(len(order)) if d not in folded], *spreads.values()])):
+        return None
+    made = {leaf: leaf.operands[0] for leaf in moved}
+    made |= {leaf: site.broadcast(leaf.operands[0], sizes, mapped) for leaf, mapped in spreads.items()}
+    for node in nodes:  # operands first
+        operands = [made.get(o, o) for o in node.operands]
+        made[node] = site.again(node, operands, array(node.shape.type, *sizes))
+    dimensions = tuple(sorted(order[d] for d in folded))
+    return site.again(i, [made[i.operands[0]], i.operands[1]], dimensions=dimensions)
+
+
+MOST_MOVED = 32
+"""The most elementwise operations that are followed below a reduce."""
+
+
+def _elementwise_below(fold: Instruction) -> tuple[list[Instruction], list[Instruction]] | None:
+    """The elementwise operations whose results only the fold needs, operands first, and the arrays that these are
+    computed of. None if there are none or too many, or if one has another reader."""
+    dimensions = fold.operands[0].shape.dimensions
+    nodes: list[Instruction] = []
+    leaves: dict[Instruction, None] = {}
+    readers, ready = {fold}, [fold.operands[0]]
+    while ready:
+        value = ready.pop()
+        if value in readers or not value.users <= readers or value.is_root:
+            continue  # known, or a reader is not known yet: if it is never found, the value is needed elsewhere
+        if not _is_elementwise(value) or value.shape.dimensions != dimensions or len(nodes) == MOST_MOVED:
+            return None
+        nodes.append(value)
+        readers.add(value)
+        for operand in dict.fromkeys(value.operands):
+            if operand.shape.rank == 0:
+                continue
+            if _is_elementwise(operand):
+                ready.append(operand)
+            else:
+                leaves[operand] = None
+    whole = all(o in readers or o in leaves or o.shape.rank == 0 for n in nodes for o in n.operands)
+    return (nodes[::-1], list(leaves)) if nodes and whole else None
+
+
+def _is_elementwise(value: Instruction) -> bool:
+    spec = find(value.opcode)
+    if spec is None or spec.kind is not OpKind.ELEMENTWISE or spec.side_effects or not value.operands:
+        return False
+    return not list(value.called()) and value.shape.is_array
 
 
 @rule(
