@@ -31,7 +31,9 @@ def beginning(changes: Sequence[Change], homes: Mapping[FlatSite, Change]) -> Ca
     rather than those that read something else now; where operations only went, those that something still there has
     read. A barrier that came or went is why something is computed again. Of loops that came or went, the largest: others
     may have run in it."""
-    whats = {d.what for c in changes for d in c.details if d.what not in FORMS or not _comes_along(c, homes)}
+    own = [c for c in changes if not _comes_along(c, homes)]
+    whats = {d.what for c in changes for d in c.details if d.what not in FORMS}
+    whats.update(d.what for c in own for d in c.details)
     is_rewritten = any(c.kind in ("added", "lost") for c in changes)  # a loop; else another constant ends it
     is_replaced = whats.isdisjoint(FORMS) and ({"added", "lost"} <= {c.kind for c in changes} or OPCODE in whats)
     is_gone = {"lost"} == {c.kind for c in changes} & {"added", "lost"}
