@@ -29,8 +29,8 @@ def beginning(changes: Sequence[Change], homes: Mapping[FlatSite, Change]) -> Ca
     """What orders the changes of a difference: first what it begins with, last what only comes with others. Where
     operations are there in the place of others, those of weight say what was replaced, and else the expensive ones
     rather than those that read something else now; where operations only went, those that something still there has
-    read. A barrier that came or went is why something is computed again. Of loops that came or went, the largest: others
-    may have run in it."""
+    read. A barrier that came or went is why something is computed again. Of loops that came or went, the largest:
+    others may have run in it."""
     own = [c for c in changes if not _comes_along(c, homes)]
     whats = {d.what for c in changes for d in c.details if d.what not in FORMS}
     whats.update(d.what for c in own for d in c.details)
