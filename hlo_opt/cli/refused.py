@@ -122,7 +122,9 @@ def _named_by_option(name: str, context: click.Context) -> str | None:
     bare = re.compile(rf"(?<![\w-]){re.escape(name.lstrip('-'))}(?![\w-])")
     options = [p for p in context.command.params if isinstance(p, click.Option) and p.metavar and p.help]
     named = [o for o in options if bare.search(o.help or "")]
-    return f"{_name(named[0], context)} {named[0].metavar}: {(named[0].help or '').strip()}" if len(named) == 1 else None
+    if len(named) != 1:
+        return None
+    return f"{_name(named[0], context)} {named[0].metavar}: {(named[0].help or '').strip()}"
 
 
 def _near_option(name: str, known: Sequence[str]) -> str | None:
