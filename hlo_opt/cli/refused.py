@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 
 import click
@@ -106,7 +107,7 @@ def _instead_of_option(name: str, context: click.Context | None, verb: str) -> s
     if context is None:
         return "`hlo-opt --help` lists all"
     own = [spelling for p in context.command.params for spelling in (*p.opts, *p.secondary_opts)]
-    close = _near_option(name, own)
+    close = _near_option(name, own) or _named_by_option(name, context)
     if (question := question_of(name)) is not None and close is None:
         return str(question)
     if not verb:
@@ -114,6 +115,16 @@ def _instead_of_option(name: str, context: click.Context | None, verb: str) -> s
     if any(name in p.opts for p in context.find_root().command.params):
         return f"it comes before the verb: hlo-opt {name} {verb}"
     return close or f"`hlo-opt {verb} --help` lists all"
+
+
+def _named_by_option(name: str, context: click.Context) -> str | None:
+    """The hint for what is a value of the only option of a verb whose help names it, such as `--kernels` of bisect."""
+    bare = re.compile(rf"(?<![\w-]){re.escape(name.lstrip('-'))}(?![\w-])")
+    options = [p for p in context.command.params if isinstance(p, click.Option) and p.metavar and p.help]
+    named = [o for o in options if bare.search(o.help or "")]
+    if len(named) != 1:
+        return None
+    return f"{_name(named[0], context)} {named[0].metavar}: {(named[0].help or '').strip()}"
 
 
 def _near_option(name: str, known: Sequence[str]) -> str | None:

@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from hlo_opt.analysis.graph.compare.flat import FlatSite
+from hlo_opt.analysis.graph.compare.matching import Matched, match
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.cutting.questions import (
     COMPARED,
@@ -380,12 +382,47 @@ class _Traced:
 
 
 def between(series: Files, turn: FirstChange) -> StepDifference:
-    """What changed between two files."""
-    texts = [print_module(series.module(n), "short") for n in (turn.before, turn.after)]
-    lines = changed_lines(*texts)
-    return StepDifference(
-        pass_of(series.name(turn.after)), (), _sources(series.module(turn.after), _names(lines)), lines
-    )
+    """What changed between two files: by the names of instructions, or where these say little, as in dumps of two
+    programs, by what is computed."""
+    old, new = (series.module(n) for n in (turn.before, turn.after))
+    lines = changed_lines(*(print_module(module, "short") for module in (old, new)))
+    sources = _sources(new, _names(lines))
+    if len(lines) > MOST_BY_NAME:
+        alone = _without_equal(old, new)
+        kept = tuple(line for line in lines if (names := _names([line])) and names[0] in alone[line[0]])
+        if len(kept) < len(lines):
+            lines = kept
+            sources = tuple(dict.fromkeys((*_sources(new, alone["+"]), *_sources(old, alone["-"]))))
+    return StepDifference(pass_of(series.name(turn.after)), (), sources, lines)
+
+
+MOST_BY_NAME = 24
+"""The most lines of text between two files that are taken for what changed."""
+
+
+def _without_equal(old: Module, new: Module) -> dict[str, list[str]]:
+    """The instructions that the old module has alone (`-`), and the new one (`+`): another operation, or one that
+    reads something else."""
+    matched = match(old, new)
+    names: dict[str, list[str]] = {"-": [], "+": []}
+    for sign, flat in (("-", matched.old), ("+", matched.new)):
+        for site in flat.sites():
+            twin = site.partner
+            one, other = (site, twin) if sign == "-" else (twin, site)
+            if one is not None and other is not None and one.key == other.key and _agree(matched, one, other):
+                continue
+            if twin is not None or site.instruction.literal is None:
+                names[sign].append(site.instruction.name)
+    return {sign: list(dict.fromkeys(found)) for sign, found in names.items()}
+
+
+def _agree(matched: Matched, one: FlatSite, other: FlatSite) -> bool:
+    """Whether two operations read the same, in either order where that does not matter."""
+    mine, theirs = one.inputs, other.inputs
+    if len(mine) != len(theirs):
+        return False
+    orders = [theirs, theirs[::-1]] if len(mine) == 2 and matched.forms.commutes(one.opcode) else [theirs]
+    return any(all(matched.agree(x, y) for x, y in zip(mine, order, strict=True)) for order in orders)
 
 
 def changed_lines(before: str, after: str) -> tuple[str, ...]:

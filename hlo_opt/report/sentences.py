@@ -35,6 +35,9 @@ CHANGE = "change: "
 SLOWER = "nothing: one kernel of both would take longer"
 """What is said instead of a change where joining both ends costs time."""
 
+AS_LONG = "nothing: one kernel of both would take as long"
+"""What is said instead of a change where joining both ends neither saves nor costs time."""
+
 _STANDS = ("FUS4", "FUS6")
 """Reasons whose advice holds even then: it makes joining pay, or an array needless that is written now."""
 
@@ -60,14 +63,15 @@ def sentence(decision: FusionDecision, room: int = COLUMNS) -> str:
 
 def advice(decision: FusionDecision, room: int = COLUMNS * 2) -> str:
     """What the user can change about a refused edge: in the program or the options, or, where that would save time,
-    forcing it; nothing where joining would cost time; empty for a fused one."""
+    forcing it; nothing where joining would save no time; empty for a fused one."""
     if decision.fused:
         return ""
     reason, cost = decision.cause[0], decision.cost
     change = reason.change
     if cost is None or cost.us_saved < LEAST:
-        is_slower = cost is not None and cost.us_saved <= -LEAST and not change.startswith("nothing")
-        return SLOWER if is_slower and not reason.code.startswith(_STANDS) else change
+        if cost is None or change.startswith("nothing") or reason.code.startswith(_STANDS):
+            return change
+        return SLOWER if cost.us_saved <= -LEAST else AS_LONG
     force = f"--force {decision.force}"
     both = force if change.startswith("nothing") else f"{change}; or {force}"
     return both if len(both) <= room else change

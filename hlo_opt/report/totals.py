@@ -187,6 +187,8 @@ def totals_page(sums: Totals) -> Page:
     page.table(rows, right=frozenset(range(6)), indent=2)
     if len(sums.rows) > ROWS_SHOWN:
         page.add(f"  and {count(len(sums.rows) - ROWS_SHOWN)} more; --format json has them all")
+    if sum(row.kernels for row in sums.rows.values()) > sums.kernels:
+        page.add("  kernels: those with operations from there; one of several places counts for each")
     page.add("  refused: edges that end there; saving: what joining the costliest of them alone would save")
     return page
 

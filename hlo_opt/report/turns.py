@@ -21,6 +21,8 @@ from hlo_opt.report.page import Page, Word, counted
 
 LINES_SHOWN = 24
 """The most lines of text that a step removed or added."""
+SOURCES_SHOWN = 6
+"""The most Python lines of a step."""
 ALONE_SHOWN = 8
 """The most instructions that show something by themselves."""
 COLUMNS = 140
@@ -55,8 +57,10 @@ def turn_page(bisection: Bisection, turn: FirstChange, difference: StepDifferenc
         page.add(f"  {counted(len(turn.unknown), 'module')} between could not be compared: the change may be there")
     for title, about in zip(("producer", "consumer"), difference.about, strict=False):
         page.add(f"  {title} {about}")
-    for source in difference.sources:
+    for source in difference.sources[:SOURCES_SHOWN]:
         page.add(f"  {source}")
+    if len(difference.sources) > SOURCES_SHOWN:
+        page.add(f"  and {counted(len(difference.sources) - SOURCES_SHOWN, 'more Python line')}")
     for line in difference.lines[:LINES_SHOWN]:
         shown = line if len(line) <= COLUMNS else f"{line[: COLUMNS - 3]}..."
         page.add(Word(shown, "red" if line.startswith("-") else "green"))

@@ -16,6 +16,7 @@ from hlo_opt.cli.group import run
         ("why m.hlo", "HLO360 there is no verb 'why'", "why was this not fused? `hlo-opt explain FILE"),
         ("explain m.hlo --why", "HLO361 hlo-opt explain has no option '--why'", "`hlo-opt explain FILE"),
         ("memory m.hlo --donate", "HLO361 hlo-opt memory has no option '--donate'", "is my donation honoured?"),
+        ("bisect m.hlo --kernels", "HLO361 hlo-opt bisect has no option '--kernels'", "--watch WHAT: check"),
         ("lint m.hlo --gpu h100", "HLO361 hlo-opt lint has no option '--gpu'", "--target"),
         ("--colr never fuse m.hlo", "HLO361 hlo-opt has no option '--colr'", "did you mean --color?"),
         ("--seed 3 fuse m.hlo", "HLO361 hlo-opt has no option '--seed'", "those of a verb follow the verb"),

@@ -44,6 +44,25 @@ def test_the_module_at_which_it_turns_is_found(tmp_path, at, jobs):
     assert step.lines == ("-  ROOT r = f32[4]{0} sine(p)", "+  ROOT r = f32[4]{0} cosine(p)")
 
 
+def test_dumps_with_other_names_differ_only_in_what_is_computed(tmp_path):
+    """As two programs are, in which all instructions after a change have other numbers."""
+
+    def chain(first, number):
+        lines = ["p = f32[4]{0} parameter(0)", "q = f32[4]{0} parameter(1)"]
+        lines += [f"x{number} = f32[4]{{0}} {first}(p)"]
+        for n in range(number + 1, number + 20):
+            lines.append(
+                f'x{n} = f32[4]{{0}} add(x{n - 1}, q), metadata={{source_file="m.py" source_line={n - number}}}'
+            )
+        return "HloModule m\nENTRY e {\n  " + "\n  ".join([*lines[:-1], f"ROOT {lines[-1]}"]) + "\n}\n"
+
+    for name, text in (("0", chain("sine", 1)), ("1", chain("cosine", 100))):
+        (tmp_path / f"{name}.hlo").write_text(text)
+    files = bisect.Files((tmp_path / "0.hlo", tmp_path / "1.hlo"))
+    step = bisect.between(files, bisect.FirstChange(0, 1, "no", "differs"))
+    assert step.lines == ("-  x1 = f32[4]{0} sine(p)", "+  x100 = f32[4]{0} cosine(p)") and step.sources == ()
+
+
 def test_what_cannot_be_told_is_left_out(tmp_path):
     files = series(tmp_path, ["sine", "sine", "?", "?", "cosine", "cosine"])
     for number in (2, 3):

@@ -116,10 +116,11 @@ def test_what_saves_time_can_be_forced() -> None:
     assert advice(edge((LIBRARY,), saved=-1.0)) == advice(edge((LIBRARY,), unpriced=LIBRARY)) == change
 
 
-def test_no_change_is_advised_where_joining_costs_time() -> None:
+def test_no_change_is_advised_where_joining_saves_no_time() -> None:
     several = Reason.of("FUS105", producer="p", outputs=2)
     assert advice(edge((several,), saved=-1.0)) == "nothing: one kernel of both would take longer"
-    assert advice(edge((several,), saved=0.0)) == several.change
+    assert advice(edge((several,), saved=0.0)) == "nothing: one kernel of both would take as long"
+    assert advice(edge((several,), unpriced=LIBRARY)) == several.change
     dear = Reason.of("FUS408", producer="p", users=2, us_fused=3.0, us_unfused=2.0, model="")
     assert advice(edge((dear,), saved=-1.0)) == dear.change  # says what would make it pay
 

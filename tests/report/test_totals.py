@@ -86,7 +86,7 @@ def test_the_page_and_the_json_have_the_rows(report) -> None:
     page = str(totals_page(found)).splitlines()
     assert page[0].startswith("by operation: estimated ") and page[0].endswith(" moved, 3 kernels")
     assert page[1].split() == ["time", "share", "bytes", "kernels", "refused", "saving", "operation"]
-    assert {line.split()[-1] for line in page[2:-1]} == set(found.rows)
+    assert {line.split()[-1] for line in page[2 : 2 + len(found.rows)]} == set(found.rows)
     data = totals_json(found)
     assert data["by"] == "op" and not data["measured"]
     assert [row["place"] for row in data["rows"]] == list(found.rows)
@@ -101,6 +101,13 @@ def test_two_counts_of_bytes_are_told_apart() -> None:
     for shown, differs in ((sums, False), (replace(sums, bytes=sums.bytes / 2), True)):
         page = str(by_page(report, shown, None, None))
         assert ("bytes: as priced, to and from memory" in page) == differs and max(map(len, page.splitlines())) <= 100
+
+
+def test_kernels_of_several_places_are_said_to_count_for_each() -> None:
+    rows = {"a": Total(us=1.0, kernels=2), "b": Total(us=1.0, kernels=1)}
+    for kernels, is_said in ((3, False), (2, True)):
+        page = str(totals_page(Totals("op", rows, 2.0, 0.0, kernels)))
+        assert ("one of several places counts for each" in page) == is_said
 
 
 @pytest.mark.parametrize("by", ["line", "function", "op"])

@@ -7,7 +7,16 @@ import pytest
 
 from hlo_opt.cutting.alone import Alone
 from hlo_opt.cutting.bisect import NO, Files, FirstChange, NoChange, StepDifference
-from hlo_opt.report.turns import ALONE_SHOWN, COLUMNS, LINES_SHOWN, stays_json, stays_lines, turn_json, turn_page
+from hlo_opt.report.turns import (
+    ALONE_SHOWN,
+    COLUMNS,
+    LINES_SHOWN,
+    SOURCES_SHOWN,
+    stays_json,
+    stays_lines,
+    turn_json,
+    turn_page,
+)
 
 SERIES = Files(tuple(Path(f"{n}.hlo") for n in range(9)))
 BISECTION = SimpleNamespace(series=SERIES, watch=SimpleNamespace(title="check"))
@@ -28,6 +37,14 @@ def test_the_page_is_short():
     assert lines[4:7] == ["  producer a", "  consumer b", "  model.py:7"]
     assert lines[-1] == f"... {40 - LINES_SHOWN} more lines" and len(lines) == 8 + LINES_SHOWN
     assert max(map(len, lines)) <= COLUMNS
+
+
+def test_many_python_lines_are_counted():
+    step = StepDifference("dce", (), tuple(f"model.py:{n}" for n in range(9)), ())
+    lines = str(turn_page(BISECTION, TURN, step)).splitlines()
+    assert (
+        lines[-1] == f"  and {9 - SOURCES_SHOWN} more Python lines" and lines[-2] == f"  model.py:{SOURCES_SHOWN - 1}"
+    )
 
 
 def test_json_has_every_line():

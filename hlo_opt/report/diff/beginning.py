@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 
 from hlo_opt.analysis.graph.compare.flat import FlatSite
 from hlo_opt.analysis.graph.compare.matching import is_run
 from hlo_opt.ops import OpKind, find
-from hlo_opt.ops.sets import is_barrier, is_view
+from hlo_opt.ops.sets import is_barrier, is_view, read_window, written_window
 from hlo_opt.report.diff.changes import FORMS, OPCODE, ROUNDS, TYPE, Change
 
 WEIGHTY = frozenset({OpKind.CONTRACTION, OpKind.INDEXING, OpKind.COLLECTIVE, OpKind.LINALG, OpKind.OPAQUE})
@@ -24,29 +25,52 @@ LEFT_OUT, FEWER, MOST_CHOSEN = 0.2, 2, 16
 be than those of the other sort; and at how many of them the count ends."""
 
 
-def beginning(changes: Sequence[Change], homes: Mapping[FlatSite, Change]) -> Callable[[Change], tuple[bool, ...]]:
+def beginning(changes: Sequence[Change], homes: Mapping[FlatSite, Change]) -> Callable[[Change], tuple[float, ...]]:
     """What orders the changes of a difference: first what it begins with, last what only comes with others. Where
     operations are there in the place of others, those of weight say what was replaced, and else the expensive ones
     rather than those that read something else now; where operations only went, those that something still there has
-    read. A barrier that came or went is why something is computed again."""
-    whats = {d.what for c in changes for d in c.details}
+    read. A barrier that came or went is why something is computed again. Of loops that came or went, the largest:
+    others may have run in it."""
+    own = [c for c in changes if not _comes_along(c, homes)]
+    whats = {d.what for c in changes for d in c.details if d.what not in FORMS}
+    whats.update(d.what for c in own for d in c.details)
     is_rewritten = any(c.kind in ("added", "lost") for c in changes)  # a loop; else another constant ends it
     is_replaced = whats.isdisjoint(FORMS) and ({"added", "lost"} <= {c.kind for c in changes} or OPCODE in whats)
     is_gone = {"lost"} == {c.kind for c in changes} & {"added", "lost"}
     deciding = _deciding([c for c in changes if not _follows(c, homes)])
     is_retyped = any(_has(c, TYPE) and _begins(c, homes) and not _follows(c, homes) for c in changes)
 
-    def key(change: Change) -> tuple[bool, ...]:
-        comes_with = TYPE in whats and _only_casts(change) and (is_retyped or not _begins(change, homes))
+    def key(change: Change) -> tuple[float, ...]:
+        comes_with = TYPE in whats and _only_casts(change)
+        comes_with = comes_with and (is_retyped or not _begins(change, homes) or not _retypes(change, homes))
         replaces = is_replaced and (change.kind in ("added", "lost") or _has(change, OPCODE))
         weighs = replaces and any(map(_is_of_weight, change.sites))
         is_dear = replaces and any(map(_is_expensive, change.sites))
         leads = (turns(change) if is_rewritten else _runs_others(change)) or _is_another_input(change)
         leads = leads or change is deciding or (is_rewritten and any(is_barrier(s.instruction) for s in change.sites))
         is_missed = is_gone and change.kind == "lost" and _is_missed(change.sites[0])
-        return not leads, not weighs, comes_with or _follows(change, homes), not is_dear, not is_missed
+        size = _loop_size(change) if leads and turns(change) else inf
+        return not leads, -size, not weighs, comes_with or _follows(change, homes), not is_dear, not is_missed
 
     return key
+
+
+def _comes_along(change: Change, homes: Mapping[FlatSite, Change]) -> bool:
+    """Whether it is a tuple, such as a loop's, or made of constants, or only moves something that changed: its form is
+    another one because another value is in it, or is what reads it."""
+    if any(s.instruction.shape.is_tuple for s in change.sites) or _follows(change, homes):
+        return True
+    return all(_moves(s) for s in change.sites) and not _begins(change, homes)
+
+
+def _moves(site: FlatSite) -> bool:
+    """Whether its elements are those of an operand: a view, a broadcast, a window at one place."""
+    spec = find(site.instruction.opcode)
+    return _is_window(site) or (spec is not None and spec.kind is OpKind.MOVEMENT)
+
+
+def _is_window(site: FlatSite) -> bool:
+    return read_window(site.instruction) is not None or written_window(site.instruction) is not None
 
 
 def _deciding(changes: Sequence[Change]) -> Change | None:
@@ -95,9 +119,10 @@ def _inputs(site: FlatSite) -> Iterable[FlatSite]:
 
 
 def _is_of_weight(site: FlatSite) -> bool:
-    """Whether it is a product, a gather, a collective or the like: what decides about kernels."""
+    """Whether it is a product, a gather, a collective or the like: what decides about kernels. A window at one place is
+    not: where loops keep what a round computes, another value has another window."""
     spec = find(site.instruction.opcode)
-    return spec is not None and spec.kind in WEIGHTY
+    return spec is not None and spec.kind in WEIGHTY and not _is_window(site)
 
 
 def _is_expensive(site: FlatSite) -> bool:
@@ -109,6 +134,11 @@ def _is_expensive(site: FlatSite) -> bool:
 def turns(change: Change) -> bool:
     """Whether a loop came or went, or runs in another number of rounds: what changed inside comes with that."""
     return _runs_others(change) or _has(change, ROUNDS)
+
+
+def _loop_size(change: Change) -> float:
+    """The operations in a loop that came or went; more than any for one that runs in another number of rounds."""
+    return inf if _has(change, ROUNDS) else change.holds
 
 
 def _has(change: Change, what: str) -> bool:
@@ -159,3 +189,19 @@ def _only_casts(change: Change) -> bool:
         return False
     one, other = site.instruction.shape, site.inputs[0][0].instruction.shape
     return one.element_type != other.element_type and one.dimensions == other.dimensions
+
+
+def _retypes(change: Change, homes: Mapping[FlatSite, Change]) -> bool:
+    """Whether something that reads a cast, perhaps through operations of one operand, has another type because of it:
+    not where it reads a second operand of another type, which the cast was made to match."""
+    for site in change.sites:
+        for reader in _readers(site):
+            seen = site
+            while (home := homes.get(reader)) is not None and _has(home, TYPE):
+                others = [homes.get(s) for s, _ in reader.inputs if s is not seen]
+                if any(o is not None and _has(o, TYPE) and not _follows(o, homes) for o in others):
+                    break
+                if len(reader.inputs) > 1 or not reader.users:
+                    return True
+                seen, reader = reader, reader.users[0][0]
+    return False

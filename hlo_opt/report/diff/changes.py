@@ -444,7 +444,7 @@ def _results(
         old, new = (_last(one), _last(other)) if first is None else (first.partner, first)
         if first is not None and first.scope is one:
             old, new = first, first.partner
-        yield old, new, Detail("results", _counted(one.results, fewer), _counted(other.results, more))
+        yield old, new, Detail(_of(one, "results"), _counted(one.results, fewer), _counted(other.results, more))
         return
     for place, (x, y) in enumerate(zip(one.results, other.results, strict=True)):
         if (
@@ -453,7 +453,12 @@ def _results(
             and context.fresh.isdisjoint((x[0], y[0]))
         ):
             what = f"result {place}" if len(one.results) > 1 else "result"
-            yield _last(one), _last(other), Detail(what, _input(x), _input(y))
+            yield _last(one), _last(other), Detail(_of(one, what), _input(x), _input(y))
+
+
+def _of(scope: Scope, what: str) -> str:
+    """Results of a computation as they are told: not those of the operation that the line names."""
+    return f"{what} of {'the module' if scope.owner is None else 'the called computation'}"
 
 
 SiteResult = tuple[FlatSite, int]

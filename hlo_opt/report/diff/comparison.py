@@ -26,7 +26,7 @@ from hlo_opt.ops.sets import fused
 from hlo_opt.passes.pipeline import Pipeline, parse_pipeline
 from hlo_opt.passes.run import Outcome, collector_paused, run
 from hlo_opt.passes.table import preset as preset_text
-from hlo_opt.report.diff.beginning import beginning, turns
+from hlo_opt.report.diff.beginning import GRADIENT, beginning, turns
 from hlo_opt.report.diff.changes import FORMS, Change, Counts, changes
 from hlo_opt.report.diff.kernels import WAS_DONE, KernelGroup, LaunchedKernel, Seam, groups, kernels_of
 from hlo_opt.text import parse, verify
@@ -266,13 +266,22 @@ def _told_once(differences: list[Difference]) -> list[Difference]:
     return kept
 
 
-def _rank(difference: Difference, unit: float) -> tuple[float, bool, float, int, float]:
+def _rank(difference: Difference, unit: float) -> tuple[float, bool, float, bool, int, float]:
     """What costs most first; of what costs nothing or saves time that which something in the text explains, of that
-    what saves most, and then the largest arrays."""
+    what saves most, then what is no gradient, which follows from what it is the gradient of, and then the largest
+    arrays."""
     cost = difference.us if abs(difference.us) > unit else 0.0
     order = difference.changes[0].order if difference.changes else 0.0
     largest = max((_bytes(site) for change in difference.changes for site in change.sites), default=0)
-    return (min(-cost, 0.0), not difference.changes, cost, -largest, order)
+    return (min(-cost, 0.0), not difference.changes, cost, _is_gradient(difference), -largest, order)
+
+
+def _is_gradient(difference: Difference) -> bool:
+    """Whether all that changed is gradients, or constants that only these read."""
+    sites = [site for change in difference.changes for site in change.sites]
+    readers = [u for s in sites if s.instruction.literal is not None for u, _, _ in s.users[:NEIGHBOURS]]
+    told = [s for s in (*sites, *readers) if s.instruction.literal is None]
+    return bool(told) and all(GRADIENT in s.instruction.metadata.op_name for s in told)
 
 
 def _bytes(site: FlatSite) -> int:

@@ -96,3 +96,26 @@ def test_many_equal_branches_are_told_apart_by_what_they_read():
     text = "HloModule m\n\nENTRY e {\n" + "\n".join([*lines, *sums, "  ROOT r = f32[8]{0} negate(sum38)"]) + "\n}\n"
     found = partners(text, text.replace("tanh(p17)", "abs(p17)"))
     assert all(found[f"t{n}"] == f"t{n}" and found[f"p{n}"] == f"p{n}" for n in range(40))
+
+
+TWO_CHAINS = """HloModule m
+
+ENTRY e {
+  x = f32[16,8]{1,0} parameter(0)
+  s = f32[16,8]{1,0} abs(x)
+  t1 = f32[8,16]{1,0} transpose(s), dimensions={1,0}
+  t2 = f32[8,16]{1,0} transpose(s), dimensions={1,0}
+  e1 = f32[8,16]{1,0} exponential(t1)
+  e2 = f32[8,16]{1,0} exponential(t2)
+  ROOT r = f32[8,16]{1,0} multiply(e1, e2)
+}
+"""
+
+
+def test_the_links_of_one_of_two_equal_chains_go_with_those_of_one():
+    lines = TWO_CHAINS.splitlines(keepends=True)
+    lines[7], lines[8] = lines[8], lines[7]  # `e2` stands before `e1`
+    other = "".join(lines).replace("abs(x)", "negate(x)")
+    found = partners(TWO_CHAINS, other)
+    assert found["t1"][1] == found["e1"][1] and found["t2"][1] == found["e2"][1]
+    assert {found["t1"], found["t2"]} == {"t1", "t2"} and found["s"] == "s"

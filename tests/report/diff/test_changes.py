@@ -164,7 +164,7 @@ def test_a_long_attribute_is_cut_around_what_differs():
 def test_results_that_come_in_another_number_are_told():
     nothing = "HloModule m\n\nENTRY e {\n  ROOT t = () tuple()\n}\n"
     one = "HloModule m\n\nENTRY e {\n  c = f32[] constant(1)\n  ROOT t = (f32[]) tuple(c)\n}\n"
-    assert told(nothing, one) == ["changed c (constant): results 0 -> 1, with constant 1"]
+    assert told(nothing, one) == ["changed c (constant): results of the module 0 -> 1, with constant 1"]
     assert told(nothing, nothing) == []
 
 

@@ -222,9 +222,9 @@ class _Pairing:
                 if one.partner is None and other.partner is None:
                     self._pair(one, other)
                     paired.append(one)
+                    self._spread()  # before the next: of equal chains, the links of one go with those of one
             if not paired:
                 return
-            self._spread()
             near = {n: None for t in paired for n in _near(t)}
             todo = [s for s in near if s.partner is None and s.scope is self.old]
 
