@@ -7,7 +7,7 @@ from hlo_opt.ir import Attribute, Computation, Instruction, Shape
 from hlo_opt.ir.facts import HAS_EFFECTS
 from hlo_opt.ops import find
 from hlo_opt.ops.call_config import field
-from hlo_opt.ops.custom_calls.targets import says_side_effect
+from hlo_opt.ops.custom_calls.targets import SAYS_SIDE_EFFECT, says_side_effect
 from hlo_opt.ops.sets import fused
 from hlo_opt.text.asynchronous import base_opcode
 
@@ -27,7 +27,7 @@ def has_side_effect(instruction: Instruction) -> bool:
         spec = find(base)
         if spec is None:
             return says_side_effect(instruction)
-    return spec.side_effects or (bool(instruction.attributes) and says_side_effect(instruction))
+    return spec.side_effects or (SAYS_SIDE_EFFECT in instruction.attributes and says_side_effect(instruction))
 
 
 def elsewhere(computation: Computation) -> bool:

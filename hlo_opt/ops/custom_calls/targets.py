@@ -125,9 +125,12 @@ def _known(instruction: Instruction) -> CustomCallSpec | None:
     return find_custom_call(target_of(instruction))
 
 
+SAYS_SIDE_EFFECT = "custom_call_has_side_effect"
+
+
 def says_side_effect(instruction: Instruction) -> bool:
     """Whether a custom call declares a side effect."""
-    attribute = instruction.attributes.get("custom_call_has_side_effect")
+    attribute = instruction.attributes.get(SAYS_SIDE_EFFECT)
     return attribute is not None and attribute.text.lower() == "true"
 
 
