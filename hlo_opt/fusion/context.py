@@ -175,6 +175,8 @@ class PassMemory:
         kernels: list[Instruction] = []
         executed = set(executed_computations(module))
         for computation in module.computations:
+            if changed.isdisjoint(computation.called):
+                continue
             for caller in computation.instructions:
                 if caller.attributes and not changed.isdisjoint(caller.called()):
                     if caller.opcode != "fusion" or computation not in executed:

@@ -5,16 +5,16 @@ Source: xla/service/hlo_cse.cc. Equality is the proof's own value numbering, so 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hlo_opt.analysis.graph.numbering import Numbering, Table, ValueNumber, all_differ
+from hlo_opt.analysis.graph.numbering import Numbering, Table, ValueNumber, all_differ, is_another_tuple
 from hlo_opt.analysis.properties import effectful_computations, has_side_effect
 from hlo_opt.ir import Attribute, Computation, Instruction, Module, edit
 from hlo_opt.ir.facts import NO_EQUAL_VALUES
 from hlo_opt.ir.shape import Shape
 from hlo_opt.ir.walk import edited_since, executed_computations
-from hlo_opt.ops.sets import tuple_elements, tuple_index
 from hlo_opt.passes.base import Pass, PassContext
 
 
@@ -36,13 +36,14 @@ class CommonSubexpressionElimination(Pass):
         distinct = context.memory.distinct
         merged: list[Computation] = []
         for computation in edited_since(module, NO_EQUAL_VALUES):
-            known = computation in distinct and not any(map(_is_another_tuple, computation.instructions))
+            # joining kernels makes equal values of no other kind
+            known = computation in distinct and not any(map(is_another_tuple, computation.instructions))
             if not known:
-                values = {} if all_differ(computation) else numbering.computation(computation, None).values
-                if len(set(values.values())) < len(values):
-                    if _merge(computation, values, effects, context):
+                alike = {} if all_differ(computation) else _equal(numbering.computation(computation, None).values)
+                if alike:
+                    if _merge(computation, alike, effects, context):
                         changed.add(computation)
-                    if computation in executed and _are_distinct(computation, values):
+                    if computation in executed and _are_distinct(alike):
                         merged.append(computation)
                 elif computation in executed:
                     distinct.add(computation)
@@ -53,36 +54,32 @@ class CommonSubexpressionElimination(Pass):
         return bool(changed)
 
 
-def _are_distinct(computation: Computation, values: dict[Instruction, ValueNumber]) -> bool:
-    """Whether all values differ that are needed, and that merging may ever replace."""
-    left = [i for i in computation.instructions if (i.users or i.is_root) and not has_side_effect(i)]
-    return len({values[i] for i in left}) == len(left)
+def _equal(values: dict[Instruction, ValueNumber]) -> dict[Instruction, ValueNumber]:
+    """The values that are those of several instructions."""
+    count = Counter(values.values())
+    return {i: value for i, value in values.items() if count[value] > 1} if len(count) < len(values) else {}
 
 
-def _is_another_tuple(instruction: Instruction) -> bool:
-    """Whether a tuple consists of all elements of an existing tuple. Joining kernels adds no other values."""
-    parts = tuple_elements(instruction)
-    whole = parts[0].operands[0] if parts and tuple_index(parts[0]) is not None else None
-    if parts is None or whole is None or len(parts) != len(whole.shape.elements or ()):
-        return False
-    return all(tuple_index(part) == n and part.operands[0] is whole for n, part in enumerate(parts))
+def _are_distinct(alike: dict[Instruction, ValueNumber]) -> bool:
+    """Whether of equal values only one is left that is needed, and that merging may ever replace."""
+    left = [v for i, v in alike.items() if i.parent is not None and (i.users or i.is_root) and not has_side_effect(i)]
+    return len(set(left)) == len(left)
 
 
 def _merge(
-    computation: Computation, values: dict[Instruction, ValueNumber], effects: set[Computation], context: PassContext
+    computation: Computation, alike: dict[Instruction, ValueNumber], effects: set[Computation], context: PassContext
 ) -> bool:
     first: dict[tuple[ValueNumber, Shape, str], Instruction] = {}
-    instructions = list(computation.instructions)
-    ordered = {p for i in instructions for p in i.control_predecessors}
+    ordered = {p for i in computation.instructions for p in i.control_predecessors}
     changed = False
-    for instruction in instructions:
+    for instruction, value in alike.items():
         if instruction.control_predecessors or instruction in ordered or has_side_effect(instruction):
             continue
         if not effects.isdisjoint(instruction.called()):
             continue
         config = instruction.attributes.get("backend_config")
         text = config.text if isinstance(config, Attribute) else ""
-        same = first.setdefault((values[instruction], instruction.shape, text), instruction)
+        same = first.setdefault((value, instruction.shape, text), instruction)
         if same is instruction or instruction.parameter_number is not None:
             continue
         if not instruction.users and not instruction.is_root:

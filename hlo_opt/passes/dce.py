@@ -68,10 +68,13 @@ def sweep(computation: Computation, effects: set[Computation]) -> bool:
 
 def _with_several_outputs(computation: Computation) -> list[Instruction]:
     """Fusions with several outputs whose users each read one of them, users first."""
+    if not computation.called:  # as most
+        return []
     return [
         i
         for i in reversed(list(computation.instructions))
-        if fused(i) is not None
+        if i.shape.elements is not None
+        and fused(i) is not None
         and not (i.is_root or is_boundary_fusion(i))
         and all(tuple_index(user) is not None for user in i.users)
     ]

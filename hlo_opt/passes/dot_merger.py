@@ -86,6 +86,8 @@ class DotMerger(RewritingPass):
         assert module is not None
         if target.in_lanes:
             return  # a processor's routine begins at once
+        if sum(map(_is_plain, computation.instructions)) < 2:
+            return
         levels = _levels(computation)
         left = [i for i in levels if _is_plain(i)]
         known: dict[Hashable, float] = {}
@@ -184,8 +186,8 @@ def _pays(joint: Joint, module: Module, target: DeviceTarget, known: dict[Hashab
     copied = [joint.operand_shape(side) for side in (0, 1) if joint.axes[side] is not None]
     moved = [sum(shape.byte_size for shape in copied), sum(d.shape.byte_size for d in joint.dots if _is_copied(d))]
     copies = sum(target.kernel_launch_us + 2 * n / target.memory_bandwidth * 1e6 for n in moved if n)
-    apart = sum([_us(dot, module, target, known) for dot in joint.dots])
-    return _us(whole, aside, target, known) + copies < WORTH * apart
+    most = WORTH * sum([_us(dot, module, target, known) for dot in joint.dots])
+    return copies < most and _us(whole, aside, target, known) + copies < most
 
 
 def _is_copied(dot: Instruction) -> bool:

@@ -233,12 +233,15 @@ def _run(
     runs: dict[str, int] = {} if begun is None else dict(begun.runs)
     settled: set[Pass] = set() if begun is None else set(begun.settled)
     with collector_paused():
-        work = edit.clone_module(module if begun is None else begun.module)
+        given = module if begun is None else begun.module
+        work = edit.clone_module(given)
+        is_copy = True  # whether nothing has changed it yet
         work.target = context.options.target
         if begun is not None:
             context.go_on(begun.context, begun.module, work)
         elif prepare(work):
             _prove(module, work, seconds)
+            is_copy = False
         parts = _provable_parts(Pipeline(pipeline.steps[0 if begun is None else len(begun.pipeline.steps) :]))
         before: Module | None = None  # what the module must equal, until a part changes the graph
         for part in parts:
@@ -247,8 +250,9 @@ def _run(
                 if not part.preserves_graph and before is not None:
                     reached = edit.snapshot(work)
                 elif part.preserves_graph and before is None:
-                    before = edit.snapshot(work)
-            part.run(work, context, observer=observer, seconds=seconds, runs=runs, verify=verify, settled=settled)
+                    before = given if is_copy else edit.snapshot(work)
+            if part.run(work, context, observer=observer, seconds=seconds, runs=runs, verify=verify, settled=settled):
+                is_copy = False
             edit.sort_computations(work)
             edit.restore_names(work)
             if before is not None and reached is not None and not identical(reached, work):

@@ -39,6 +39,10 @@ def test_attributes_and_types_count():
     assert not same(entry("ROOT a = f32[8]{0} convert(p)"), entry("ROOT a = bf16[8]{0} convert(p)"))
 
 
+PAIR = "t = (f32[8]{0}, f32[8]{0}) tuple(p, q)\n b = (f32[8]{0}, f32[8]{0}) opt-barrier(t)\n"
+EMPTY = "n = () tuple()\n t = ((), ()) tuple(n, n)\n b = ((), ()) opt-barrier(t)\n"
+
+
 @pytest.mark.parametrize(
     ("body", "certain"),
     [
@@ -61,6 +65,25 @@ def test_attributes_and_types_count():
             " ROOT c = f32[24]{0} concatenate(p, q, p), dimensions={0}",
             False,
         ),
+        ("a = f32[4]{0} slice(p), slice={[0:4]}\n ROOT b = f32[4]{0} slice(p), slice={[4:8]}", True),
+        (
+            "a = f32[4]{0} slice(p), slice={[0:4]}\n b = f32[4]{0} slice(p), slice={[4:8]}\n"
+            ' ROOT c = f32[4]{0} slice(p), slice={[0:4]}, metadata={op_name="c"}',
+            False,
+        ),
+        (f"{PAIR} x = f32[8]{{0}} get-tuple-element(b), index=0\n ROOT y = f32[8]{{0}} negate(x)", True),
+        (f"{PAIR} x = f32[8]{{0}} get-tuple-element(b), index=0\n ROOT y = (f32[8]{{0}}) tuple(x)", True),
+        (
+            f"{PAIR} x = f32[8]{{0}} get-tuple-element(b), index=0\n"
+            " ROOT y = f32[8]{0} get-tuple-element(b), index=0",
+            False,
+        ),
+        (
+            f"{PAIR} x = f32[8]{{0}} get-tuple-element(b), index=0\n"
+            " y = f32[8]{0} get-tuple-element(b), index=1\n ROOT z = (f32[8]{0}, f32[8]{0}) tuple(x, y)",
+            False,
+        ),
+        (f"{EMPTY} x = () get-tuple-element(b), index=0\n ROOT y = () get-tuple-element(b), index=1", False),
         ("a = f32[8]{0} negate(p), control-predecessors={q}\n ROOT b = f32[8]{0} negate(p)", False),
     ],
 )

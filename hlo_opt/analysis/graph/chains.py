@@ -110,6 +110,11 @@ class _Finder:
             kind = self._kinds[i] = (self._members.of(i), len(i.operands))
         return kind
 
+    @cached_property
+    def members(self) -> dict[Instruction, Hashable]:
+        """The kinds of all operations on operands that may be members of copies."""
+        return {i: self.kind(i) for i in self.place if i.operands and self.may_repeat(i)}
+
     def may_repeat(self, i: Instruction) -> bool:
         """Whether an operation may be a member of a copy: without side effects or control dependencies."""
         repeats = self._may_repeat.get(i)
@@ -140,7 +145,7 @@ class _Finder:
     def _pairs_of(self, hashes: Mapping[Instruction, Hashable]) -> Iterator[tuple[Instruction, Instruction]]:
         groups: dict[Hashable, list[Instruction]] = defaultdict(list)
         for i in self.place:
-            if i.operands and not is_leaf(i) and self.may_repeat(i):
+            if i in self.members and not is_leaf(i):
                 groups[hashes[i]].append(i)
         sizes: dict[int, list[Instruction]] = {}
         for group in groups.values():
@@ -185,34 +190,34 @@ class _Pairs:
     def join(self, one: Instruction, other: Instruction, *, may_open: bool) -> bool:
         """Let `one` correspond to `other`, and their operands to each other. Changes nothing and returns False where
         impossible."""
-        added: dict[Instruction, Instruction] = {}
-        before: dict[Instruction, Instruction] = {}
-        opened: dict[Instruction, Instruction] = {}
+        next_, before, handed, kinds = self.next, self.before, self.handed, self.finder.members
+        added: list[Instruction] = []
+        opened: list[Instruction] = []
         stack = [(one, other)]
         while stack:
             a, b = stack.pop()
-            if a is b or self.next.get(a) is b or added.get(a) is b or self.handed.get(b) is a or opened.get(b) is a:
+            if a is b or next_.get(a) is b or handed.get(b) is a:
                 continue
-            if a.opcode == b.opcode and (self._alike(a, b) or differ_by_copy(a, b)):
-                if a in self.next or a in added or b in self.before or b in before:
-                    return False
-                added[a], before[b] = b, a
+            kind = kinds.get(a)
+            if (kind is not None and kind == kinds.get(b)) or differ_by_copy(a, b):
+                if a in next_ or b in before:
+                    break
+                next_[a], before[b] = b, a
+                added.append(a)
                 if a.operands != b.operands:
-                    stack.extend(zip(a.operands, b.operands, strict=True))
-            elif may_open and a.shape.same_bytes(b.shape) and b.shape.is_array:
-                if b in self.handed or b in opened:
-                    return False
-                opened[b] = a
+                    stack.extend([(o, p) for o, p in zip(a.operands, b.operands, strict=True) if o is not p])
+            elif may_open and a.shape.same_bytes(b.shape) and b.shape.is_array and b not in handed:
+                handed[b] = a
+                opened.append(b)
             else:
-                return False
-        self.next.update(added)
-        self.before.update(before)
-        self.handed.update(opened)
-        return True
-
-    def _alike(self, a: Instruction, b: Instruction) -> bool:
-        finder = self.finder
-        return bool(a.operands) and finder.kind(a) == finder.kind(b) and finder.may_repeat(a)
+                break
+        else:
+            return True
+        for a in added:
+            del before[next_.pop(a)]
+        for b in opened:
+            del handed[b]
+        return False
 
     def close(self) -> bool:
         """Find the counterparts of the first copy's results in the second copy. May discover more state."""

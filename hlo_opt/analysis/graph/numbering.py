@@ -276,9 +276,10 @@ def is_commutative(opcode: str) -> bool:
 def all_differ(computation: Computation) -> bool:
     """Whether it is certain without numbering that all values of a computation differ, as in most bodies of fusions:
     the first two that are equal would be the same operation on the same operands, for all before them differ. False
-    where anything is looked through. A tuple equals tuples of the same elements only, and a concatenate of no other
-    concatenate equals those of the same operands."""
-    seen: set[Hashable] = set()
+    where anything is looked through. A tuple equals tuples of the same elements, and one whose elements it takes; a
+    concatenate of no other concatenate equals those of the same operands."""
+    seen: dict[Hashable, Instruction] = {}
+    attributes: dict[Hashable, set[Hashable]] = {}
     roles: dict[str, _Role] = {}
     for i in computation.instructions:
         if i.parameter_number is not None:
@@ -286,20 +287,40 @@ def all_differ(computation: Computation) -> bool:
         role = roles.get(i.opcode)
         if role is None:
             role = roles[i.opcode] = _role(i)
-        is_whole = tuple_elements(i) is not None or _joins_once(i)
-        if (role is _ELSEWHERE and not is_whole) or i.opcode in APPLIED or i.control_predecessors:
+        if (role is _ELSEWHERE and not _stands_for_itself(i)) or i.opcode in APPLIED or i.control_predecessors:
             return False
         literal = None if i.literal is None else literal_key(i.literal)
         key = (i.opcode, i.shape.element_type, i.shape.dimensions, literal, *sorted(map(id, i.operands)))
-        if key in seen:
-            return False
-        seen.add(key)
+        first = seen.setdefault(key, i)
+        if first is not i:  # as slices of one array
+            theirs, own = attributes.setdefault(key, {attribute_key(first)}), attribute_key(i)
+            if own in theirs:
+                return False
+            theirs.add(own)
     return True
 
 
-def _joins_once(i: Instruction) -> bool:
-    """Whether an operation is a concatenate, and none of its operands is one."""
+def _stands_for_itself(i: Instruction) -> bool:
+    """Whether the value of a concatenate, a tuple or an element of one is made of its operands' values alone, and is
+    not one of these."""
+    if tuple_elements(i) is not None:
+        return not is_another_tuple(i)
+    if tuple_index(i) is not None:
+        return tuple_elements(i.operands[0]) is None and i.operands[0].opcode not in APPLIED and not _is_empty(i.shape)
     return i.opcode == _JOINS and all(operand.opcode != _JOINS for operand in i.operands)
+
+
+def _is_empty(shape: Shape) -> bool:
+    return shape.elements == ()
+
+
+def is_another_tuple(instruction: Instruction) -> bool:
+    """Whether a tuple consists of all elements of an existing tuple."""
+    parts = tuple_elements(instruction)
+    whole = parts[0].operands[0] if parts and tuple_index(parts[0]) is not None else None
+    if parts is None or whole is None or len(parts) != len(whole.shape.elements or ()):
+        return False
+    return all(tuple_index(part) == n and part.operands[0] is whole for n, part in enumerate(parts))
 
 
 class Numbering:

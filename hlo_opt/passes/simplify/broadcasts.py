@@ -26,7 +26,7 @@ def broadcast_to_itself(i: Instruction, site: Site) -> Instruction | None:
     return site.transpose(operand, order)
 
 
-@rule("broadcast-of-broadcast", "broadcast", "broadcast of a broadcast: one", _SAME)
+@rule("broadcast-of-broadcast", "broadcast", "broadcast of a broadcast: one", _SAME, of="broadcast")
 def broadcast_of_broadcast(i: Instruction, site: Site) -> Instruction | None:
     inner, mapped = i.operands[0], i.ints("dimensions")
     if not is_a(inner, "broadcast"):
@@ -51,6 +51,7 @@ def _inserted(source: Sequence[int], target: Sequence[int]) -> list[int] | None:
     "broadcast",
     "broadcast of x with dimensions of size 1 added = broadcast of x, those dropped = broadcast of a smaller reshape",
     _SAME,
+    of="reshape",
 )
 def broadcast_of_reshape(i: Instruction, site: Site) -> Instruction | None:
     inner, mapped = i.operands[0], i.ints("dimensions")
@@ -86,6 +87,7 @@ def broadcast_of_ones(i: Instruction, site: Site) -> Instruction | None:
     "reshape",
     "reshape of a broadcast that leaves the operand's dimensions whole = broadcast",
     _SAME,
+    of="broadcast",
 )
 def reshape_of_broadcast(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
@@ -120,6 +122,7 @@ def reshape_of_broadcast(i: Instruction, site: Site) -> Instruction | None:
     "transpose",
     "transpose of a broadcast = broadcast into the moved dimensions, where they stay in order",
     _SAME,
+    of="broadcast",
 )
 def transpose_of_broadcast(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
@@ -142,6 +145,7 @@ def _spread(value: Instruction) -> tuple[Instruction, tuple[int, ...]] | None:
     ANY,
     "op(broadcast x, broadcast y) = broadcast op(x, y), of values in the same dimensions and scalars",
     "the same operation on the same numbers, once for each of them",
+    of="broadcast",
 )
 def operation_on_broadcasts(i: Instruction, site: Site) -> Instruction | None:
     if not i.operands or not is_a(i.operands[0], "broadcast") or not i.shape.is_array:

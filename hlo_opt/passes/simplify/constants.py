@@ -47,6 +47,7 @@ def constant_of_same(i: Instruction, site: Site) -> Instruction | None:
     "an elementwise operation, one that moves elements, or a fold, of constants = a constant",
     "it is computed as the interpreter computes it; of transcendental functions HLO leaves the last places open, of "
     "folds the order",
+    of="constant",
 )
 def operation_on_constants(i: Instruction, site: Site) -> Instruction | None:
     if all(o.literal is None for o in i.operands):  # so for most

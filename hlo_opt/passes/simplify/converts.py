@@ -30,6 +30,7 @@ def bitcast_to_itself(i: Instruction, site: Site) -> Instruction | None:
     "convert",
     "convert of a convert to a type that holds all values of the first: one convert, or none",
     "the first convert rounds nothing",
+    of="convert",
 )
 def convert_there_and_back(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]

@@ -34,6 +34,7 @@ def _is_view(transpose: Instruction) -> bool:
     "dot",
     "dot of a transpose = dot over the dimensions where they were, where libraries read it so",
     _OPEN,
+    of="transpose",
 )
 def dot_of_transpose(i: Instruction, site: Site) -> Instruction | None:
     if len(i.operands) != 2:
@@ -79,6 +80,7 @@ def changes_sides(transpose: Instruction) -> bool:
     "transpose",
     "transpose of a dot that nobody else reads, which changes its sides = dot of the sides changed",
     "factors commute, and the same products are added up",
+    of="dot",
 )
 def transpose_of_dot(i: Instruction, site: Site) -> Instruction | None:
     if not changes_sides(i):
@@ -110,6 +112,7 @@ def _exchanged(dot: Instruction, shape: Shape, site: Site) -> Instruction:
     "dot",
     "dot of a dot that nobody else reads and libraries copy first = dot of that with its sides changed",
     "factors commute, and the same products are added up",
+    of="dot",
 )
 def dot_of_exchanged(i: Instruction, site: Site) -> Instruction | None:
     products = [n for n, o in enumerate(i.operands) if is_a(o, "dot") and len(o.users) == 1 and _is_plain(o)]
@@ -190,6 +193,7 @@ def dot_of_one(i: Instruction, site: Site) -> Instruction | None:
     "dot",
     "dot of a reshape of a transpose within the dimension that is added up, with a constant = dot with a reordered one",
     _OPEN,
+    of="reshape",
 )
 def dot_of_reordered(i: Instruction, site: Site) -> Instruction | None:
     if len(i.operands) != 2:
@@ -236,6 +240,7 @@ _MOST_REORDERED = 1 << 16
     "dot",
     "dot of an array that is repeated along a batch dimension = dot of the array, with more rows on the other side",
     "the same products are added up: rows that shared a copy share the original",
+    of="reshape",
 )
 def dot_of_repeated(i: Instruction, site: Site) -> Instruction | None:
     if not _is_plain(i) or not i.shape.element_count:

@@ -6,6 +6,7 @@ import numpy as np
 
 from hlo_opt.ir import Instruction
 from hlo_opt.passes.simplify.reading import (
+    NUMBERS,
     exponent,
     is_a,
     is_number,
@@ -31,7 +32,7 @@ def _is_real(i: Instruction) -> bool:
     return i.shape.type.is_float or i.shape.type.is_integer
 
 
-@rule("add-zero", "add", "x + -0 = x; x + 0 = x for integers and what is never -0", "only -0 + 0 is not -0")
+@rule("add-zero", "add", "x + -0 = x; x + 0 = x for integers and what is never -0", "only -0 + 0 is not -0", of=NUMBERS)
 def add_zero(i: Instruction, site: Site) -> Instruction | None:
     if i.shape.type.is_integer:
         return _other(i, 0)
@@ -44,17 +45,25 @@ def add_zero(i: Instruction, site: Site) -> Instruction | None:
     return other if other is not None and never_negative_zero(other) else None
 
 
-@rule("add-positive-zero", "add", "x + 0 = x", "as it is in real numbers", differs="-0 + 0 is 0, and stays -0")
+@rule(
+    "add-positive-zero", "add", "x + 0 = x", "as it is in real numbers", differs="-0 + 0 is 0, and stays -0", of=NUMBERS
+)
 def add_positive_zero(i: Instruction, site: Site) -> Instruction | None:
     return _other(i, 0.0) if i.shape.type.is_float else None
 
 
-@rule("subtract-zero", "subtract", "x - 0 = x", "-0 - 0 is -0, too")
+@rule("subtract-zero", "subtract", "x - 0 = x", "-0 - 0 is -0, too", of=NUMBERS)
 def subtract_zero(i: Instruction, site: Site) -> Instruction | None:
     return i.operands[0] if _is_real(i) and is_number(i.operands[1], 0.0) else None
 
 
-@rule("subtract-from-zero", "subtract", "-0 - x = -x; 0 - x = -x for integers", "-0 - 0 is -0, and -0 - -0 is 0")
+@rule(
+    "subtract-from-zero",
+    "subtract",
+    "-0 - x = -x; 0 - x = -x for integers",
+    "-0 - 0 is -0, and -0 - -0 is 0",
+    of=NUMBERS,
+)
 def subtract_from_zero(i: Instruction, site: Site) -> Instruction | None:
     zero = -0.0 if i.shape.type.is_float else 0
     if not _is_real(i) or not is_number(i.operands[0], zero):
@@ -62,13 +71,17 @@ def subtract_from_zero(i: Instruction, site: Site) -> Instruction | None:
     return site.elementwise("negate", i.operands[1])
 
 
-@rule("multiply-one", "multiply", "x * 1 = x", _IEEE)
+@rule("multiply-one", "multiply", "x * 1 = x", _IEEE, of=NUMBERS)
 def multiply_one(i: Instruction, site: Site) -> Instruction | None:
     return _other(i, 1) if _is_real(i) else None
 
 
 @rule(
-    "multiply-minus-one", "multiply", "x * -1 = -x", "only the sign changes; of the least integer it does not, in both"
+    "multiply-minus-one",
+    "multiply",
+    "x * -1 = -x",
+    "only the sign changes; of the least integer it does not, in both",
+    of=NUMBERS,
 )
 def multiply_minus_one(i: Instruction, site: Site) -> Instruction | None:
     if not (i.shape.type.is_float or i.shape.type.kind == "signed"):
@@ -82,6 +95,7 @@ def multiply_minus_one(i: Instruction, site: Site) -> Instruction | None:
     "multiply",
     "(x * a) * b = x * (a * b) for known a = 2^k, k > 0, and |b| >= 1",
     "x * 2^k rounds nothing, and what overflows there does so later, too",
+    of="multiply",
 )
 def factors_together(i: Instruction, site: Site) -> Instruction | None:
     for inner, outer in (i.operands, i.operands[::-1]):
@@ -98,7 +112,7 @@ def factors_together(i: Instruction, site: Site) -> Instruction | None:
     return None
 
 
-@rule("divide-one", "divide", "x / 1 = x", _IEEE)
+@rule("divide-one", "divide", "x / 1 = x", _IEEE, of=NUMBERS)
 def divide_one(i: Instruction, site: Site) -> Instruction | None:
     return i.operands[0] if _is_real(i) and is_number(i.operands[1], 1) else None
 
@@ -108,6 +122,7 @@ def divide_one(i: Instruction, site: Site) -> Instruction | None:
     "divide",
     "x / 2^k = x * 2^-k",
     "2^-k is a number of the type, so both round the same exact result",
+    of=NUMBERS,
 )
 def divide_by_power(i: Instruction, site: Site) -> Instruction | None:
     kind, k = i.shape.type, exponent(i.operands[1])
@@ -154,7 +169,7 @@ def negate_subtract(i: Instruction, site: Site) -> Instruction | None:
     return site.elementwise("subtract", inner.operands[1], inner.operands[0])
 
 
-@rule("add-negated", "add", "x + -y = x - y", "subtraction is the addition of the opposite")
+@rule("add-negated", "add", "x + -y = x - y", "subtraction is the addition of the opposite", of="negate")
 def add_negated(i: Instruction, site: Site) -> Instruction | None:
     left, right = i.operands
     if is_a(right, "negate"):
@@ -162,7 +177,7 @@ def add_negated(i: Instruction, site: Site) -> Instruction | None:
     return site.elementwise("subtract", right, left.operands[0]) if is_a(left, "negate") else None
 
 
-@rule("subtract-negated", "subtract", "x - -y = x + y", "subtraction is the addition of the opposite")
+@rule("subtract-negated", "subtract", "x - -y = x + y", "subtraction is the addition of the opposite", of="negate")
 def subtract_negated(i: Instruction, site: Site) -> Instruction | None:
     left, right = i.operands
     return site.elementwise("add", left, right.operands[0]) if is_a(right, "negate") else None
@@ -173,6 +188,7 @@ def subtract_negated(i: Instruction, site: Site) -> Instruction | None:
     "multiply divide",
     "-x * -y = x * y, -x / -y = x / y",
     "two signs change",
+    of="negate",
 )
 def two_negated(i: Instruction, site: Site) -> Instruction | None:
     left, right = i.operands
@@ -199,7 +215,7 @@ def abs_of_square(i: Instruction, site: Site) -> Instruction | None:
     return inner if inner.shape.same_values(i.shape) and never_negative(inner) else None
 
 
-@rule("square-of-abs", "multiply", "|x| * |x| = x * x, -x * -x = x * x", "the sign comes in twice")
+@rule("square-of-abs", "multiply", "|x| * |x| = x * x, -x * -x = x * x", "the sign comes in twice", of="abs")
 def square_of_abs(i: Instruction, site: Site) -> Instruction | None:
     left, right = i.operands
     if left is not right or not _is_real(i) or not is_a(left, "abs") or left.operands[0].shape.type != i.shape.type:

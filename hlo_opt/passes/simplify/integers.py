@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hlo_opt.ir import Instruction
-from hlo_opt.passes.simplify.reading import all_ones, bounds, exponent, is_a, is_integer, no_ones, uniform
+from hlo_opt.passes.simplify.reading import NUMBERS, all_ones, bounds, exponent, is_a, is_integer, no_ones, uniform
 from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.site import Site
 
@@ -18,7 +18,7 @@ def subtract_itself(i: Instruction, site: Site) -> Instruction | None:
     return site.full(i.shape, 0) if left is right and _is_bits(i) else None
 
 
-@rule("multiply-zero", "multiply", "x * 0 = 0 for integers", "no integer is NaN, infinite or -0")
+@rule("multiply-zero", "multiply", "x * 0 = 0 for integers", "no integer is NaN, infinite or -0", of=NUMBERS)
 def multiply_zero(i: Instruction, site: Site) -> Instruction | None:
     if not i.shape.type.is_integer:
         return None
@@ -35,6 +35,7 @@ def remainder_one(i: Instruction, site: Site) -> Instruction | None:
     "divide remainder",
     "x / 2^k = x >> k, x % 2^k = x & (2^k - 1) for unsigned x",
     "that is how they are written in bits",
+    of=NUMBERS,
 )
 def unsigned_by_power(i: Instruction, site: Site) -> Instruction | None:
     left, right = i.operands
@@ -105,6 +106,7 @@ _TOGETHER = {"add": "add", "multiply": "multiply", "and": "and", "or": "or", "xo
     "add multiply and or xor maximum minimum",
     "(x + a) + b = x + (a + b) for integers and bits, constant a and b; and so for *, &, |, ^, max, min",
     "the operations are associative, and what wraps around does so modulo 2^n",
+    of=NUMBERS,
 )
 def constants_together(i: Instruction, site: Site) -> Instruction | None:
     if not _is_bits(i):
@@ -123,6 +125,7 @@ def constants_together(i: Instruction, site: Site) -> Instruction | None:
     "add subtract",
     "(x - a) + b = x + (b - a), (x + a) - b = x + (a - b) for integers, constant a and b",
     "modulo 2^n",
+    of=NUMBERS,
 )
 def differences_together(i: Instruction, site: Site) -> Instruction | None:
     if not i.shape.type.is_integer:
@@ -142,7 +145,13 @@ def differences_together(i: Instruction, site: Site) -> Instruction | None:
     return site.elementwise("add", value, site.elementwise("subtract", *pair))
 
 
-@rule("add-and-take-away", "subtract add", "(x + y) - y = x, (x - y) + y = x for integers", "modulo 2^n")
+@rule(
+    "add-and-take-away",
+    "subtract add",
+    "(x + y) - y = x, (x - y) + y = x for integers",
+    "modulo 2^n",
+    of="add subtract",
+)
 def add_and_take_away(i: Instruction, site: Site) -> Instruction | None:
     if not i.shape.type.is_integer:
         return None
@@ -162,6 +171,7 @@ def add_and_take_away(i: Instruction, site: Site) -> Instruction | None:
     "add subtract",
     "x * z + y * z = (x + y) * z for integers, where nobody else reads the products",
     "integers distribute modulo 2^n",
+    of="multiply",
 )
 def common_factor(i: Instruction, site: Site) -> Instruction | None:
     left, right = i.operands

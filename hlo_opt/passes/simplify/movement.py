@@ -19,7 +19,7 @@ def reshape_to_itself(i: Instruction, site: Site) -> Instruction | None:
     return operand if operand.shape.same_values(i.shape) else None
 
 
-@rule("reshape-of-reshape", "reshape", "reshape of a reshape: one", _ORDER)
+@rule("reshape-of-reshape", "reshape", "reshape of a reshape: one", _ORDER, of="reshape")
 def reshape_of_reshape(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
     if not is_a(inner, "reshape"):
@@ -33,7 +33,9 @@ def transpose_nothing(i: Instruction, site: Site) -> Instruction | None:
     return i.operands[0] if is_rising(i.ints("dimensions")) else None
 
 
-@rule("transpose-of-transpose", "transpose", "transpose of a transpose: one", "permutations are composed")
+@rule(
+    "transpose-of-transpose", "transpose", "transpose of a transpose: one", "permutations are composed", of="transpose"
+)
 def transpose_of_transpose(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
     if not is_a(inner, "transpose"):
@@ -105,6 +107,7 @@ def iota_of_one(i: Instruction, site: Site) -> Instruction | None:
     "reshape",
     "reshape that adds or drops dimensions of size 1 of an iota = iota",
     "it counts along the same dimension",
+    of="iota",
 )
 def reshape_iota(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
@@ -160,6 +163,7 @@ def transpose_past_ones(i: Instruction, site: Site) -> Instruction | None:
     "reshape",
     "reshape of a transpose of a reshape, which joins what stays together = a transpose of fewer dimensions",
     "elements keep their order within what stays together",
+    of="transpose",
 )
 def reshape_of_transpose(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]

@@ -22,6 +22,7 @@ def _is_elementwise(i: Instruction) -> bool:
     "op(reshape x, reshape y) = reshape op(x, y), of arrays of the same dimensions and known numbers, where nobody "
     "else reads the reshapes",
     "elements keep their row-major order",
+    of="reshape",
 )
 def operation_on_reshapes(i: Instruction, site: Site) -> Instruction | None:
     moved = list(dict.fromkeys([o for o in i.operands if is_a(o, "reshape")]))
@@ -114,6 +115,7 @@ def select_of_reverse(i: Instruction, site: Site) -> Instruction | None:
     ANY,
     "op(slice x, slice y), op(other slice x, other slice y) = slices of op(x, y), where they take in all of it",
     "the same operation on the same elements",
+    of="slice",
 )
 def operation_on_slices(i: Instruction, site: Site) -> Instruction | None:
     sources = _sliced(i)

@@ -22,6 +22,10 @@ def known(value: Instruction) -> Array | None:
     return np.asarray(literal.value)
 
 
+NUMBERS = "constant broadcast reshape"
+"""Opcodes of what may be one known number: see `uniform`."""
+
+
 def uniform(value: Instruction) -> Array | None:
     """The number that all elements of a value are, as an array of rank 0, for constants and broadcast scalar constants;
     else None."""

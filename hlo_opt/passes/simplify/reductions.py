@@ -13,7 +13,7 @@ from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.movement.table import padding_dimensions
 from hlo_opt.ops.reduction.reducers import is_wide, monoid, starts_with_identity
 from hlo_opt.ops.sets import IDEMPOTENT
-from hlo_opt.passes.simplify.reading import is_a, is_number, loses_sign, uniform
+from hlo_opt.passes.simplify.reading import NUMBERS, is_a, is_number, loses_sign, uniform
 from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.shapes import groups, is_rising
 from hlo_opt.passes.simplify.site import Site
@@ -50,7 +50,13 @@ def reduce_over_nothing(i: Instruction, site: Site) -> Instruction | None:
     return None if loses_sign(i) else site.reshape(source, i.shape.dimensions)
 
 
-@rule("reduce-of-transpose", "reduce", "reduce of a transpose that leaves what is kept in order = reduce", _OPEN)
+@rule(
+    "reduce-of-transpose",
+    "reduce",
+    "reduce of a transpose that leaves what is kept in order = reduce",
+    _OPEN,
+    of="transpose",
+)
 def reduce_of_transpose(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
     if not is_a(inner, "transpose") or _monoid(i) is None:
@@ -132,6 +138,7 @@ def _is_elementwise(value: Instruction) -> bool:
     "reduce",
     "reduce of a reshape that splits or joins only dimensions that are folded together, or kept as they are = reduce",
     _OPEN,
+    of="reshape",
 )
 def reduce_of_reshape(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
@@ -173,6 +180,7 @@ def _at(value: Instruction, places: range) -> list[int]:
     "reduce",
     "reduce of a reduce that nobody else reads, of no rows, by the same operation from its identity: one",
     _OPEN + ", and their groups",
+    of="reduce",
 )
 def reduce_of_reduce(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
@@ -193,6 +201,7 @@ def reduce_of_reduce(i: Instruction, site: Site) -> Instruction | None:
     "reduce",
     "max, min, and, or over a dimension of equal elements = over the others",
     "how often an element comes in does not count",
+    of="broadcast",
 )
 def reduce_of_broadcast(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
@@ -221,6 +230,7 @@ def reduce_of_broadcast(i: Instruction, site: Site) -> Instruction | None:
     "reduce",
     "sum of -x from 0 = 0 - (sum of x from 0), where only such sums read -x",
     "each partial sum is the negated one; no sum from 0 is -0, and neither is 0 - x",
+    of="negate",
 )
 def sum_of_negated(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
@@ -243,6 +253,7 @@ def _is_sum_from_zero(i: Instruction) -> bool:
     "reduce",
     "reduce of a pad by the identity, in dimensions that are folded = reduce",
     "the identity changes nothing",
+    of="pad",
 )
 def reduce_of_pad(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
@@ -301,6 +312,7 @@ def reduce_window_of_all(i: Instruction, site: Site) -> Instruction | None:
     "reduce",
     "reduce of one known number everywhere = what comes out, everywhere",
     "it is computed as the interpreter computes it; HLO leaves the order of a fold open",
+    of=NUMBERS,
 )
 def reduce_of_same(i: Instruction, site: Site) -> Instruction | None:
     if _monoid(i) is None or not i.shape.element_count:
@@ -324,6 +336,7 @@ _MOST_FOLDED = 1 << 16
     "reduce",
     "sum of n times the same integer = a product, xor of it: itself or 0",
     "modulo 2^n; an even number of times undoes itself",
+    of="broadcast",
 )
 def sum_of_same(i: Instruction, site: Site) -> Instruction | None:
     inner, opcode = i.operands[0], _monoid(i)

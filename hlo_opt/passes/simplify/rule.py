@@ -52,6 +52,7 @@ class Rule:
     why       why every bit of the value stays, or what HLO leaves open and the rule makes use of
     differs   how values differ where they do: such a rule is applied only with `fast-math`; empty for all others
     rewrite   does it
+    of        opcodes of which one of the operands has one; empty: it is tried whatever they are
     """
 
     name: str
@@ -61,6 +62,7 @@ class Rule:
     why: str
     differs: str
     rewrite: Rewrite
+    of: tuple[str, ...] = ()
 
     @property
     def is_exact(self) -> bool:
@@ -70,15 +72,15 @@ class Rule:
 _RULES: dict[str, Rule] = {}
 
 
-def rule(name: str, opcodes: str, what: str, why: str, differs: str = "") -> Callable[[Rewrite], Rewrite]:
-    """Declare the function below as a rule of the family whose file it stands in. `opcodes` are names with spaces
-    between them. Raises ValueError for a name that is taken."""
+def rule(name: str, opcodes: str, what: str, why: str, differs: str = "", of: str = "") -> Callable[[Rewrite], Rewrite]:
+    """Declare the function below as a rule of the family whose file it stands in. `opcodes` and `of` are names with
+    spaces between them. Raises ValueError for a name that is taken."""
 
     def declare(rewrite: Rewrite) -> Rewrite:
         if name in _RULES:
             raise ValueError(f"rule {name} is declared twice")
         family = rewrite.__module__.rpartition(".")[2]
-        _RULES[name] = Rule(name, family, tuple(opcodes.split()), what, why, differs, rewrite)
+        _RULES[name] = Rule(name, family, tuple(opcodes.split()), what, why, differs, rewrite, tuple(of.split()))
         return rewrite
 
     return declare

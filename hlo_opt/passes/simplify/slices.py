@@ -17,7 +17,7 @@ def slice_all(i: Instruction, site: Site) -> Instruction | None:
     return operand if operand.shape.same_values(i.shape) and i.shape.element_count else None
 
 
-@rule("slice-of-slice", "slice", "slice of a slice: one", _SAME)
+@rule("slice-of-slice", "slice", "slice of a slice: one", _SAME, of="slice")
 def slice_of_slice(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
     if not is_a(inner, "slice") or not i.shape.element_count:
@@ -29,7 +29,13 @@ def slice_of_slice(i: Instruction, site: Site) -> Instruction | None:
     return site.slice(inner.operands[0], parts)
 
 
-@rule("slice-of-concatenate", "slice", "slice of a concatenate that lies in one operand = slice of that", _SAME)
+@rule(
+    "slice-of-concatenate",
+    "slice",
+    "slice of a concatenate that lies in one operand = slice of that",
+    _SAME,
+    of="concatenate",
+)
 def slice_of_concatenate(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
     if not is_a(inner, "concatenate") or not i.shape.element_count:
@@ -50,7 +56,7 @@ def slice_of_concatenate(i: Instruction, site: Site) -> Instruction | None:
     return None
 
 
-@rule("slice-of-broadcast", "slice", "slice of a broadcast = broadcast of a slice, or of all", _SAME)
+@rule("slice-of-broadcast", "slice", "slice of a broadcast = broadcast of a slice, or of all", _SAME, of="broadcast")
 def slice_of_broadcast(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
     if not is_a(inner, "broadcast"):
@@ -69,6 +75,7 @@ def slice_of_broadcast(i: Instruction, site: Site) -> Instruction | None:
     "slice",
     "slice of a pad that lies in what is padded = slice of that; in the padding: one number",
     _SAME,
+    of="pad",
 )
 def slice_of_pad(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
@@ -91,7 +98,7 @@ def slice_of_pad(i: Instruction, site: Site) -> Instruction | None:
     return source if source.shape.same_values(i.shape) else site.slice(source, moved)
 
 
-@rule("slice-of-iota", "slice", "slice of an iota that starts at 0 = a smaller iota", "it counts from 0")
+@rule("slice-of-iota", "slice", "slice of an iota that starts at 0 = a smaller iota", "it counts from 0", of="iota")
 def slice_of_iota(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
     if not is_a(inner, "iota"):
@@ -101,7 +108,9 @@ def slice_of_iota(i: Instruction, site: Site) -> Instruction | None:
     return site.emit("iota", i.shape, iota_dimension=along) if part.start == 0 and part.stride == 1 else None
 
 
-@rule("slice-of-reverse", "slice", "slice of a reverse = reverse of the slice at the mirrored place", _SAME)
+@rule(
+    "slice-of-reverse", "slice", "slice of a reverse = reverse of the slice at the mirrored place", _SAME, of="reverse"
+)
 def slice_of_reverse(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
     if not is_a(inner, "reverse") or len(inner.users) > 1 or not i.shape.element_count:
@@ -114,7 +123,13 @@ def slice_of_reverse(i: Instruction, site: Site) -> Instruction | None:
     return site.again(inner, [site.slice(inner.operands[0], parts)], i.shape)
 
 
-@rule("slice-of-transpose", "slice", "slice of a transpose that nobody else reads = transpose of a slice", _SAME)
+@rule(
+    "slice-of-transpose",
+    "slice",
+    "slice of a transpose that nobody else reads = transpose of a slice",
+    _SAME,
+    of="transpose",
+)
 def slice_of_transpose(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
     if not is_a(inner, "transpose") or len(inner.users) > 1:
@@ -213,6 +228,7 @@ def concatenate_of_same(i: Instruction, site: Site) -> Instruction | None:
     "slice",
     "slice of a concatenate that nobody else reads, from edge to edge of operands = concatenate of those",
     _SAME,
+    of="concatenate",
 )
 def slice_between_parts(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]

@@ -8,7 +8,13 @@ from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.site import Site
 
 
-@rule("element-of-tuple", "get-tuple-element", "element n of tuple(x0, x1, ..) = xn", "a tuple keeps its values")
+@rule(
+    "element-of-tuple",
+    "get-tuple-element",
+    "element n of tuple(x0, x1, ..) = xn",
+    "a tuple keeps its values",
+    of="tuple",
+)
 def element_of_tuple(i: Instruction, site: Site) -> Instruction | None:
     number, values = tuple_index(i), tuple_elements(i.operands[0])
     return None if number is None or values is None else values[number]

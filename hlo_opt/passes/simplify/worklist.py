@@ -42,6 +42,7 @@ class Worklist:
         self.steps: list[Rewritten] = []
         self.last_created: list[Instruction] = []
         self.left = MOST_REWRITES * len(computation.instructions) + SPARE
+        self._by_operands: dict[tuple[str, frozenset[str]], tuple[Rule, ...]] = {}
         self._todo: deque[Instruction] = deque()
         self._listed: set[Instruction] = set()
 
@@ -91,13 +92,22 @@ class Worklist:
         if not self.may_go(instruction):
             return
         site = Site(instruction)
-        for rule in self.rules.get(instruction.opcode, self.others):
+        for rule in self._worth_trying(instruction):
             value = rule.rewrite(instruction, site)
             if value is None or value is instruction:  # of nearly all
                 if site.created or site.met:
                     site.undo()
             elif self._take(rule, instruction, site, value):
                 return
+
+    def _worth_trying(self, instruction: Instruction) -> tuple[Rule, ...]:
+        """The rules for an opcode and those of the operands."""
+        key = instruction.opcode, frozenset([o.opcode for o in instruction.operands])
+        found = self._by_operands.get(key)
+        if found is None:
+            of_opcode = self.rules.get(instruction.opcode, self.others)
+            found = self._by_operands[key] = tuple(r for r in of_opcode if not r.of or not key[1].isdisjoint(r.of))
+        return found
 
     def _replay(self, rule: Rule, instruction: Instruction) -> bool:
         """Try one rule; True where it replaced the instruction."""

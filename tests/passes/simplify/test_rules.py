@@ -14,7 +14,9 @@ from simplifier_wide_examples import EXAMPLES
 
 import hlo_opt
 from hlo_opt.ir import ELEMENT_TYPES, Module
-from hlo_opt.passes.simplify.rule import Rule, rules
+from hlo_opt.passes.simplify.rule import ANY, Rule, rules, rules_by_opcode
+from hlo_opt.passes.simplify.site import Site
+from hlo_opt.passes.simplify.worklist import Worklist
 
 DRAWS = 4
 ODD = (0.0, -0.0, 1.0, -1.0, 1.5, float("inf"), float("-inf"), float("nan"), 1e-30, -1e30, 3e38, -7.0)
@@ -89,6 +91,26 @@ def test_a_rule_keeps_values(name: str, kind: str, monkeypatch: pytest.MonkeyPat
     for line in example.misses:
         _, count = applied(module_of(line, kind, example.devices), rule, monkeypatch)
         assert count == 0, f"{name} fires on {line}"
+
+
+@pytest.mark.parametrize("kind", ["f32", "s32", "u8", "pred"])
+def test_a_rule_fits_nothing_without_the_operands_that_it_names(kind: str) -> None:
+    """Such instructions are not shown to it."""
+    by_opcode = rules_by_opcode(True)
+    left_out = 0
+    for example in EXAMPLES.values():
+        if not any(kind in TYPES[group] for group in example.kinds):
+            continue
+        for line in (*example.fires, *example.misses):
+            module = module_of(line, kind, example.devices)
+            work = Worklist(module.entry, set())
+            for i in [i for i in module.entry.instructions if i.parameter_number is None and work.may_go(i)]:
+                operands = {o.opcode for o in i.operands}
+                for rule in by_opcode.get(i.opcode, by_opcode[ANY]):
+                    if rule.of and operands.isdisjoint(rule.of):
+                        left_out += 1
+                        assert rule.rewrite(i, Site(i)) is None, f"{rule.name} fits {i} of {line}"
+    assert left_out > 100
 
 
 def test_what_differs_is_said() -> None:
