@@ -145,3 +145,44 @@ def test_large_values_have_more_at_stake_than_launches() -> None:
     passes = "kernel-joining{max-kernels=7,max-plans=1},dce"
     made = run(layers(*ALIKE, (1 << 24, "sine")), passes=passes, simplify="never").module
     assert read_apart(made) == {"exponential"}
+
+
+ARGSORT = """HloModule m
+
+less {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  p = s32[] parameter(2)
+  q = s32[] parameter(3)
+  ROOT r = pred[] compare(a, b), direction=LT
+}}
+
+ENTRY e {{
+  x = f32[7,{n}] parameter(0)
+  w = f32[7,{n}] negate(x)
+  k = s32[{n}] iota(), iota_dimension=0
+  i = s32[7,{n}] broadcast(k), dimensions={{1}}
+  s = (f32[7,{n}], s32[7,{n}]) sort(w, i), dimensions={{1}}, is_stable=true, to_apply=less
+  g = s32[7,{n}] get-tuple-element(s), index=1
+  ROOT t = s32[7,{n}] add(g, g)
+}}
+"""
+
+
+def test_a_sort_computes_what_it_reads_and_writes_what_is_read_of_it():
+    text = ARGSORT.format(n=33)
+    made, _ = hlo_opt.fuse(hlo_opt.parse(text))
+    hlo_opt.verify(made)
+    assert kernels(made) == 2  # what reads the sort stays a kernel of its own
+    (held,) = [c for c in made.computations if any(i.opcode == "sort" for i in c.instructions)]
+    assert held.root.opcode == "get-tuple-element" and len(held.parameters) == 1
+    x = np.random.default_rng(3).integers(-3, 4, (7, 33)).astype(np.float32)  # many are equal: positions decide
+    for form in ("plain", "lanes"):
+        (found,) = hlo_opt.compile(made, backend="host", form=form)(x)
+        np.testing.assert_array_equal(found, 2 * np.argsort(-x, axis=1, kind="stable"))
+
+
+def test_a_sort_of_lines_too_long_for_a_block_stays_a_library_call():
+    made, _ = hlo_opt.fuse(hlo_opt.parse(ARGSORT.format(n=9000)))
+    hlo_opt.verify(made)
+    assert any(i.opcode == "sort" for i in made.entry.instructions)
