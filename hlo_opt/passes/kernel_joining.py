@@ -4,7 +4,8 @@ plan, whatever rule kept them apart.
 Rules look at single values, and at what usually pays. What they leave is often a kernel with several results one of
 which a short kernel reads: as one, it writes all of them and saves a launch. The joint kernel writes what others read,
 or a small producer stays and is computed again, whichever is cheaper (`hlo_opt.fusion.joining`, which `--force` uses,
-too). Two kernels that read the same large values, but fold them in ways that no rule joins, read them once. Each pair that differs has to be planned, so that of large computations only those are tried that may save most.
+too). Two kernels that read the same large values, but fold them in ways that no rule joins, read them once. Each pair
+that differs has to be planned, so that of large computations only those are tried that may save most.
 """
 
 from __future__ import annotations
