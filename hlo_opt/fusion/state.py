@@ -150,9 +150,9 @@ class FusionState:
     def _lowering(self, instruction: Instruction) -> Reason | None:
         key = self.signature(instruction)
         if key is instruction:
-            return lowering_reason(instruction)
+            return lowering_reason(instruction, unplanned=True)
         if key not in self._lowering_by_signature:
-            self._lowering_by_signature[key] = lowering_reason(instruction)
+            self._lowering_by_signature[key] = lowering_reason(instruction, unplanned=True)
         return self._lowering_by_signature[key]
 
     def waited_for(self, computation: Computation) -> Mapping[Instruction, Instruction]:

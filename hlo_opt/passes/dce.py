@@ -84,16 +84,18 @@ def narrow(fusion: Instruction, effects: set[Computation]) -> bool:
     """Let a fusion write only the outputs that are read, and read only the operands that these need. True when anything
     changed."""
     body = fusion.called_by("calls")
-    outputs, readers = tuple_elements(body.root), {user: tuple_index(user) or 0 for user in fusion.users}
+    count, readers = _output_count(body.root), {user: tuple_index(user) or 0 for user in fusion.users}
     read = sorted(set(readers.values()))
-    if outputs is None or not read or len(read) == len(outputs) or not BY_NUMBER.isdisjoint(fusion.attributes):
+    if not read or len(read) >= count or not BY_NUMBER.isdisjoint(fusion.attributes):
         return False
     assert body.module is not None
     if sum(c.called.count(body) for c in body.module.computations) > 1:
         return False
-    root, kept = body.root, [outputs[number] for number in read]
+    root = body.root
     if root.users or any(user.control_predecessors for user in readers):
         return False
+    outputs = tuple_elements(root)
+    kept = [edit.create_element(root, n) if outputs is None else outputs[n] for n in read]
     if len(kept) == 1 and kept[0].parameter_number is not None:  # it would only copy: not decided here
         return False
     if len(kept) > 1:
@@ -107,10 +109,19 @@ def narrow(fusion: Instruction, effects: set[Computation]) -> bool:
         for user in readers:
             edit.replace_all_uses(user, fusion)
             edit.remove(user)
-    edit.remove(root)
+    if outputs is not None:
+        edit.remove(root)
     sweep(body, effects)
     drop_unread(fusion, body)
     return True
+
+
+def _output_count(root: Instruction) -> int:
+    """The number of results of a fusion's root that the fusion may do without one by one; 0 where it may not."""
+    outputs = tuple_elements(root)
+    if outputs is not None:
+        return len(outputs)
+    return len(root.shape.elements or ()) if root.opcode == "sort" else 0
 
 
 def drop_unread(fusion: Instruction, body: Computation) -> None:

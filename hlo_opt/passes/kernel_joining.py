@@ -4,7 +4,8 @@ plan, whatever rule kept them apart.
 Rules look at single values, and at what usually pays. What they leave is often a kernel with several results one of
 which a short kernel reads: as one, it writes all of them and saves a launch. The joint kernel writes what others read,
 or a small producer stays and is computed again, whichever is cheaper (`hlo_opt.fusion.joining`, which `--force` uses,
-too). Each pair that differs has to be planned, so that of large computations only those are tried that may save most.
+too). Two kernels that read the same large values, but fold them in ways that no rule joins, read them once. Each pair
+that differs has to be planned, so that of large computations only those are tried that may save most.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from hlo_opt.analysis.targets import InLanes
 from hlo_opt.diag import ProofError, Reason
 from hlo_opt.fusion.context import PassContext
 from hlo_opt.fusion.engine import Engine
-from hlo_opt.fusion.joining import Union, join, likeness_of, union_of
+from hlo_opt.fusion.joining import Union, join, likeness_of, union_beside, union_of
 from hlo_opt.fusion.products import WORTH as WORTH_BESIDE_PRODUCT
 from hlo_opt.fusion.products import is_beside_product
 from hlo_opt.ir import Computation, Instruction, Module, edit
@@ -28,13 +29,16 @@ from hlo_opt.passes.base import Pass
 WORTH = 0.98
 """The most that the joint kernel may take, relative to both kernels."""
 
+COMMON = 0.25
+"""The least share of the bytes of two kernels that both read, for kernels that do not read each other."""
+
 ProducerAndConsumer = tuple[Instruction, Instruction]
 """A producer and its consumer."""
 
 
 @dataclass(frozen=True)
 class KernelJoining(Pass):
-    """Join kernels with their readers where one kernel of both takes less time.
+    """Join kernels with their readers, and with kernels that read the same, where one kernel of both takes less time.
 
     max_kernels  the most kernels of a computation of which all pairs are tried: each different pair needs a plan
     max_plans    in a larger computation, the most different pairs that are tried: those that may save most
@@ -93,8 +97,15 @@ def _stake(engine: Engine, producer: Instruction, consumer: Instruction) -> floa
 def _unions(
     computation: Computation, engine: Engine, left: set[ProducerAndConsumer], tried: Container[Hashable] | None
 ) -> Iterator[Union]:
-    """The pairs that pay, only those with one of the likenesses `tried` if it is given. The others are added to `left`,
-    and not looked at again."""
+    """The pairs that pay, only those with one of the likenesses `tried` if it is given; else also those that read the
+    same values, and these first. The others are added to `left`, and not looked at again."""
+    if tried is None:
+        for pair in _neighbours(computation, engine):
+            if pair not in left:
+                union = _union_beside(engine, *pair)
+                if union is not None:
+                    yield union
+                left.add(pair)
     for pair in _pairs(computation):
         if pair in left:
             continue
@@ -114,11 +125,33 @@ def _pairs(computation: Computation) -> Iterator[ProducerAndConsumer]:
                     yield producer, consumer
 
 
+def _neighbours(computation: Computation, engine: Engine) -> Iterator[ProducerAndConsumer]:
+    """The kernels of which much is what both read, in order of the later ones, which stand first: so no pair is one of
+    a producer and its consumer."""
+    kernels = [i for i in post_order(computation) if launches(i)]
+    price_of = engine.state.prices.of
+    for number, second in enumerate(kernels):
+        for first in kernels[:number]:
+            both = [o for o in dict.fromkeys(second.operands) if o in first.operands and o.shape.is_array]
+            read = sum(o.shape.byte_size for o in both)
+            if both and read >= COMMON * (price_of(first).bytes + price_of(second).bytes):
+                yield second, first
+
+
 def _kernel(value: Instruction) -> Instruction:
     """What computes a value: the value, or what it is an element or a bitcast of."""
     while value.operands and not launches(value):
         value = value.operands[0]
     return value
+
+
+def _union_beside(engine: Engine, later: Instruction, first: Instruction) -> Union | None:
+    if engine.is_separated(engine.edge(first, later)):
+        return None
+    union = union_beside(engine, first, later)
+    if isinstance(union, Reason) or union.cost.us_fused > WORTH * union.cost.us_unfused:
+        return None
+    return union
 
 
 def _union(engine: Engine, producer: Instruction, consumer: Instruction) -> Union | None:

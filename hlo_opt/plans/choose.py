@@ -55,7 +55,9 @@ def planning_of(
     opened = None if alone is None else kind_of(alone).inside
     inside = opened(alone) if alone is not None and opened is not None else ()
     asked = [
-        i for i in region.computation.instructions if not lowered or looped(i) is not None or _is_tuple_parameter(i)
+        i
+        for i in region.computation.instructions
+        if not lowered or looped(i) is not None or _is_tuple_parameter(i) or _has_own_kernel(i)
     ]
     for instruction in (*asked, *inside):
         is_opened = alone is not None and opened is not None and instruction is alone.hero
@@ -215,11 +217,14 @@ def launch_of(segments: Sequence[Segment[Part]], block: int) -> Launch:
     return Launch(sum(s.blocks for s in segments), block, shared, any(s.together for s in segments), cluster)
 
 
-def lowering_reason(instruction: Instruction, planned: Instruction | None = None) -> Reason | None:
+def lowering_reason(
+    instruction: Instruction, planned: Instruction | None = None, *, unplanned: bool = False
+) -> Reason | None:
     """Why kernels cannot compute this instruction, or None when they can.
 
     Looks only at the instruction and the computations that it calls. `planned` is a sort or a scan that is known to
-    have a plan. Loops inside a fusion are not checked: only a plan can tell.
+    have a plan; `unplanned` says that a plan will tell of all of them. Loops inside a fusion are not checked: only a
+    plan can tell.
     """
     stack = [instruction]
     seen: set[Computation] = set()
@@ -227,7 +232,7 @@ def lowering_reason(instruction: Instruction, planned: Instruction | None = None
         current = stack.pop()
         if looped(current) is not None and current is not instruction:
             continue
-        reason = _own_reason(current, current is planned)
+        reason = _own_reason(current, current is planned or (unplanned and _has_own_kernel(current)))
         if reason is not None:
             return reason
         for called in current.called():
@@ -235,6 +240,11 @@ def lowering_reason(instruction: Instruction, planned: Instruction | None = None
                 seen.add(called)
                 stack.extend(called.instructions)
     return None
+
+
+def _has_own_kernel(instruction: Instruction) -> bool:
+    spec = find(instruction.opcode)
+    return spec is not None and spec.own_kernel
 
 
 def _own_reason(instruction: Instruction, is_planned: bool) -> Reason | None:

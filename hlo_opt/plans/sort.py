@@ -217,6 +217,12 @@ def operands_of(root: Instruction, outputs: Sequence[tuple[_Pointer, Shape]]) ->
     return [(k, *output) for k, output in enumerate(outputs)]
 
 
+def _outputs(root: Instruction) -> list[tuple[int, Shape]]:
+    """For each array of a root: the number of the operand that it holds in order (for a topk, 1 for the positions), and
+    its shape."""
+    return [(k, leaf) for k, _, leaf in operands_of(root, [(None, leaf) for leaf in root.shape.leaves()])]
+
+
 def along_of(hero: Instruction) -> int:
     return sorted_dimension(hero) if hero.opcode == "sort" else hero.operands[0].shape.rank - 1
 
@@ -259,8 +265,10 @@ def walks(region: Region, segment: Segment[SortLines], launch: Launch) -> list[W
     index = list(delinearize(variable("line", max(1, part.lines)), sizes))
     index.insert(part.along, variable("place", max(1, part.length)))
     places = {"line": line, "place": place}
-    wanted = [(operand, tuple(index)) for operand in part.hero.operands]
-    written = [(leaf, tuple(index)) for leaf in part.hero.shape.leaves()]
+    outputs = [output for n in part.roots for output in _outputs(region.roots[n])]
+    needed = {*part.compared, *(k for k, _ in outputs)}
+    wanted = [(operand, tuple(index)) for k, operand in enumerate(part.hero.operands) if k in needed]
+    written = [(leaf, tuple(index)) for _, leaf in outputs]
     in_shared = part.shared_bytes(part.block) > 0
     tables, ties = len(part.compared) + part.has_positions, part.has_positions and not part.breaks_ties
     compares, once = (of_body(part.comparator), NOTHING) if part.key is None else (Work(1), part.key.work + ACCESS)

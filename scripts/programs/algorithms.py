@@ -153,7 +153,7 @@ def clusters_of_batches(points: jax.Array, centres: jax.Array, counts: jax.Array
     return centres, counts, distances.min(-1).mean()
 
 
-CASES = (
+CASES: tuple[Case, ...] = (
     Case("part_conjugate_gradients", conjugate_gradients, (f32(1000, 1000), f32(1000))),
     Case("part_deposit", deposit, (f32(65_536, 2, low=0, high=1), f32(65_536))),
     Case("part_hash_encoding", hash_encoding_gradient, (f32(8192, 2, low=0, high=1), f32(2, 4096, 2), f32(8192, 4))),
@@ -168,4 +168,25 @@ CASES = (
     ),
     Case("part_wavelets", wavelet_denoising, (f32(16, 256, 256),)),
     Case("part_clusters_of_batches", clusters_of_batches, (f32(8192, 16), f32(64, 16), f32(64))),
+)
+
+
+def rank_correlation(first: jax.Array, second: jax.Array) -> jax.Array:
+    """Spearman's correlation of rows: the ranks of each are two sorts with positions."""
+    ranks = [jnp.argsort(jnp.argsort(x, 1), 1).astype(jnp.float32) for x in (first, second)]
+    away = [r - r.mean(1, keepdims=True) for r in ranks]
+    return (away[0] * away[1]).sum(1) / jnp.sqrt((away[0] ** 2).sum(1) * (away[1] ** 2).sum(1))
+
+
+def similarity(first: jax.Array, second: jax.Array) -> Arrays:
+    """Cosine similarity of long rows, their distance, and whether their largest elements stand at the same place."""
+    cosine = (first * second).sum(-1) / jnp.sqrt((first * first).sum(-1) * (second * second).sum(-1))
+    same = first.argmax(-1) == second.argmax(-1)
+    return cosine, (1 - cosine).mean(), jnp.abs(first - second).mean(-1), same
+
+
+CASES = (
+    *CASES,
+    Case("part_rank_correlation", rank_correlation, (f32(1024, 512), f32(1024, 512))),
+    Case("part_similarity", similarity, (f32(128, 65536), f32(128, 65536))),
 )

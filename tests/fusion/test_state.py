@@ -410,7 +410,7 @@ def test_rows_of_what_folds_nothing_need_no_plan(monkeypatch: pytest.MonkeyPatch
 
 def test_lowerings_of_equal_instructions_are_found_once(monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
-    monkeypatch.setattr(states, "lowering_reason", lambda i: asked.append(i.name))
+    monkeypatch.setattr(states, "lowering_reason", lambda i, **_: asked.append(i.name))
     module = module_of(
         *INPUTS,
         f"a = {WIDE} abs(p)",

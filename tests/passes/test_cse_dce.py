@@ -382,3 +382,14 @@ def test_the_tuple_that_joined_kernels_write_may_be_the_result():
         edit.remove(value)
     edit.sort(module.entry)
     assert cse.run(module, context) and module.entry.root is both
+
+
+def test_a_sort_in_a_kernel_writes_what_is_read_of_it():
+    less = f"less {{ a = f32[] parameter(0) b = f32[] parameter(1) c = f32[] parameter(2) d = f32[] parameter(3) ROOT r = pred[] compare(a, b), direction=LT }}\n\nboth {{ x = {V} parameter(0) n = {V} negate(x) ROOT r = ({V}, {V}) sort(x, n), dimensions={{0}}, to_apply=less }}\n\n"
+    lines = (
+        f"f = ({V}, {V}) fusion(p), kind=kLoop, calls=both\nx = {V} get-tuple-element(f), index=1\nROOT r = {V} "
+        f"negate(x)"
+    )
+    module, said = run(DeadCodeElimination(), lines, bodies=less)
+    (fusion,) = [i for i in module.entry.instructions if i.opcode == "fusion"]
+    assert said and names(module) == ["f", "r"] and fusion.called_by("calls").root.attribute("index", int) == 1

@@ -145,3 +145,106 @@ def test_large_values_have_more_at_stake_than_launches() -> None:
     passes = "kernel-joining{max-kernels=7,max-plans=1},dce"
     made = run(layers(*ALIKE, (1 << 24, "sine")), passes=passes, simplify="never").module
     assert read_apart(made) == {"exponential"}
+
+
+ARGSORT = """HloModule m
+
+less {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  p = s32[] parameter(2)
+  q = s32[] parameter(3)
+  ROOT r = pred[] compare(a, b), direction=LT
+}}
+
+ENTRY e {{
+  x = f32[7,{n}] parameter(0)
+  w = f32[7,{n}] negate(x)
+  k = s32[{n}] iota(), iota_dimension=0
+  i = s32[7,{n}] broadcast(k), dimensions={{1}}
+  s = (f32[7,{n}], s32[7,{n}]) sort(w, i), dimensions={{1}}, is_stable=true, to_apply=less
+  g = s32[7,{n}] get-tuple-element(s), index=1
+  ROOT t = s32[7,{n}] add(g, g)
+}}
+"""
+
+
+def test_a_sort_computes_what_it_reads_and_writes_what_is_read_of_it():
+    text = ARGSORT.format(n=33)
+    made, _ = hlo_opt.fuse(hlo_opt.parse(text))
+    hlo_opt.verify(made)
+    assert kernels(made) == 2  # what reads the sort stays a kernel of its own
+    (held,) = [c for c in made.computations if any(i.opcode == "sort" for i in c.instructions)]
+    assert held.root.opcode == "get-tuple-element" and len(held.parameters) == 1
+    x = np.random.default_rng(3).integers(-3, 4, (7, 33)).astype(np.float32)  # many are equal: positions decide
+    for form in ("plain", "lanes"):
+        (found,) = hlo_opt.compile(made, backend="host", form=form)(x)
+        np.testing.assert_array_equal(found, 2 * np.argsort(-x, axis=1, kind="stable"))
+
+
+def test_a_sort_of_lines_too_long_for_a_block_stays_a_library_call():
+    made, _ = hlo_opt.fuse(hlo_opt.parse(ARGSORT.format(n=9000)))
+    hlo_opt.verify(made)
+    assert any(i.opcode == "sort" for i in made.entry.instructions)
+
+
+SAME_ROWS = """HloModule m
+
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+
+later {{
+  a = f32[] parameter(0)
+  i = s32[] parameter(1)
+  b = f32[] parameter(2)
+  k = s32[] parameter(3)
+  g = pred[] compare(a, b), direction=GT
+  e = pred[] compare(a, b), direction=EQ
+  l = pred[] compare(i, k), direction=LT
+  n = pred[] and(e, l)
+  o = pred[] or(g, n)
+  v = f32[] select(o, a, b)
+  p = s32[] select(o, i, k)
+  ROOT t = (f32[], s32[]) tuple(v, p)
+}}
+
+place {{
+  x = f32[{n},4096] parameter(0)
+  i = s32[{n},4096] iota(), iota_dimension=1
+  low = f32[] constant(-inf)
+  zero = s32[] constant(0)
+  m = (f32[{n}], s32[{n}]) reduce(x, i, low, zero), dimensions={{1}}, to_apply=later
+  ROOT p = s32[{n}] get-tuple-element(m), index=1
+}}
+
+share {{
+  x = f32[{n},4096] parameter(0)
+  q = f32[{n},4096] multiply(x, x)
+  zero = f32[] constant(0)
+  s = f32[{n}] reduce(x, zero), dimensions={{1}}, to_apply=add
+  z = f32[{n}] reduce(q, zero), dimensions={{1}}, to_apply=add
+  ROOT d = f32[{n}] divide(s, z)
+}}
+
+ENTRY e {{
+  x = f32[{n},4096] parameter(0)
+  first = s32[{n}] fusion(x), kind=kInput, calls=place
+  second = f32[{n}] fusion(x), kind=kInput, calls=share
+  ROOT t = (s32[{n}], f32[{n}]) tuple(first, second)
+}}
+"""
+
+
+def test_kernels_that_fold_the_same_rows_in_different_ways_read_them_once():
+    text = SAME_ROWS.format(n=512)
+    made = joined(text)
+    before, after = (module_summary(m, H100) for m in (hlo_opt.parse(text), made))
+    assert (before.kernels, after.kernels) == (2, 1)
+    assert after.bytes < 0.51 * before.bytes and after.est_us < before.est_us
+    x = np.random.default_rng(5).normal(size=(512, 4096)).astype(np.float32)
+    place, share = hlo_opt.compile(made, backend="host")(x)
+    np.testing.assert_array_equal(place, x.argmax(1))
+    np.testing.assert_allclose(share, x.sum(1) / (x * x).sum(1), rtol=1e-3, atol=1e-4)

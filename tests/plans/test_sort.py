@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hlo_opt import parse
+from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Module
 from hlo_opt.plans import Region, long_sort, sort
 from hlo_opt.plans.choose import plan
@@ -14,6 +16,9 @@ from hlo_opt.plans.region import array_roots
 from tests.small_modules import H100, module_of
 
 LESS = ("a1 = f32[] parameter(0)", "b1 = f32[] parameter(1)", "c1 = pred[] compare(a1, b1), direction=LT")
+
+LESS_OF_TWO = (*LESS[:2], "x = f32[] parameter(2)", "y = f32[] parameter(3)", f"ROOT {LESS[2]}")
+BOTH = "s = (f32[64,100], f32[64,100]) sort(p, q), dimensions={1}, to_apply=less"
 
 
 def region(module: Module) -> Region:
@@ -70,3 +75,19 @@ def test_a_sort_of_nothing_has_a_price() -> None:
     module = module_of("p = f32[0]{0} parameter(0)", "r = f32[0]{0} sort(p), dimensions={0}, to_apply=less", less=LESS)
     found = plan(region(module), H100)
     assert isinstance(found, Plan) and price(found, H100).us > 0
+
+
+@pytest.mark.parametrize(("outputs", "arrays"), [((0, 1), 4), ((0,), 2), ((1,), 3)])
+def test_results_that_no_root_holds_are_not_written_and_what_only_they_need_is_not_read(
+    outputs: tuple[int, ...], arrays: int
+) -> None:
+    line = "f32[64,100]"
+    elements = [f"g{n} = {line} get-tuple-element(s), index={n}" for n in outputs]
+    shape = f"({', '.join([line] * len(outputs))})"
+    root = f"ROOT t = {shape} tuple({', '.join(f'g{n}' for n in outputs)})"
+    body = (f"p = {line} parameter(0)", f"q = {line} parameter(1)", BOTH, *elements, root)
+    entry = (*body[:2], f"ROOT f = {shape} fusion(p, q), kind=kLoop, calls=held")
+    parts = {"less": LESS_OF_TWO, "held": body, "ENTRY e": entry}
+    text = "\n".join(f"{name} {{\n{chr(10).join(lines)}\n}}" for name, lines in parts.items())
+    (kernel,) = module_summary(parse(f"HloModule m\n{text}"), H100).launched
+    assert kernel.bytes == arrays * 64 * 100 * 4
