@@ -17,6 +17,7 @@ from hlo_opt.analysis.graph.loops import NO_TRIP_COUNTS, TripCounts, check_trip_
 from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget
 from hlo_opt.diag import UsageError, did_you_mean
 from hlo_opt.diag.errors import printable
+from hlo_opt.diag.python_files import below, current_folder
 from hlo_opt.fusion.context import FuseOptions, PassContext, PassMemory
 from hlo_opt.fusion.decision import ByStructure, FusionDecision
 from hlo_opt.fusion.preparation import prepare
@@ -410,7 +411,7 @@ def _refusal(decision: FusionDecision) -> str:
     """A refused edge in one line."""
     lines = ", ".join(dict.fromkeys(filter(None, (decision.producer_source, decision.consumer_source))))
     ends = f"{decision.ends} ({lines})" if lines else decision.ends
-    return printable(f"{ends}: {decision.cause[0].code} {decision.cause[0].short}")
+    return printable(below(current_folder(), f"{ends}: {decision.cause[0].code} {decision.cause[0].short}"))
 
 
 def first_by_kernels(decisions: Iterable[FusionDecision]) -> list[FusionDecision]:

@@ -46,7 +46,9 @@ def test_a_report_prints_a_line_for_each_refusal() -> None:
     figures, *lines = str(report).splitlines()
     assert figures in repr(report) and f"-> {report.after.kernels} kernels" in figures
     assert len(lines) == len(report.refused) > 0
-    assert all("test_modules.py:" in one and d.cause[0].code in one for one, d in zip(lines, report.refused, strict=True))
+    assert all(
+        "test_modules.py:" in one and d.cause[0].code in one for one, d in zip(lines, report.refused, strict=True)
+    )
 
 
 def test_arguments_with_names_reach_jax() -> None:
