@@ -239,7 +239,8 @@ class Decision:
 
     def _say_of(self, code: str, c: Chosen, **numbers: float) -> None:
         """Reports why a chosen region is dropped."""
-        self.report.add(line(code, self.module, c.region, source=c.place(self.place), **numbers))
+        source = c.place(self.place)
+        self.report.add(line(code, self.module, c.region, bytes_written=c.written, source=source, **numbers))
 
     def _take(self, region: Candidate, rounds: int, is_loop: bool) -> bool:
         """Chooses a region of a computation that runs `rounds` times, and may be a loop's body, if that saves time.
