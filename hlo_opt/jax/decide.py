@@ -35,6 +35,8 @@ from hlo_opt.jax.regions import (
     StatePair,
     are_apart,
     bodies_of,
+    decides_by_floats,
+    ends_by_floats,
     layers_of,
     may_be_tried,
     module_of,
@@ -121,6 +123,8 @@ class Decision:
         self._end = time.monotonic() + self.wish.seconds
         self._memories: Memories | None = None
         self._little: list[Chosen] = []
+        self._agreeing: set[Computation] = set()
+        """The computations in which kernels of ours must not decide otherwise than XLA's: see `ends_by_floats`."""
         self._win = WIN if self.backend.is_timed else ESTIMATED_WIN
 
     def run(self, module: Module) -> None:
@@ -134,6 +138,8 @@ class Decision:
         caller."""
         layers = layers_of(computation, is_entry=caller is None)
         is_loop = caller is not None and looped(caller) is not None
+        if caller is not None and (caller.computation in self._agreeing or ends_by_floats(caller)):
+            self._agreeing.add(computation)
         replaced: set[Instruction] = set()
         for layer in sorted(layers, key=lambda layer: -sum(region.work for region in layer)):
             alone, one = together(layer)
@@ -329,6 +335,8 @@ class Decision:
             return "JAX207"
         if self._pairs(region) is None:
             return "JAX209"
+        if region.computation in self._agreeing and decides_by_floats(region.members):
+            return "JAX211"
         return "JAX205" if size_of(region.members) > MOST_OPERATIONS else ""
 
     def _verdict(self, own: Module, key: str, region: Candidate, is_whole: bool, rounds: int) -> Verdict:

@@ -26,6 +26,7 @@ CODES = {
     "JAX209": "not changed: it reads or writes donated memory that XLA reads or writes, too",
     "JAX210": "not changed: too few launches are left for a CUDA graph; the replaced parts are estimated to take "
     "{ours_us:.1f} us with what these cost outside one, XLA's {xla_us:.1f} us",
+    "JAX211": "not changed: XLA's loop ends by what is compared here, which must be rounded as XLA rounds it",
     "JAX301": "XLA's code runs for now; kernels of ours are built in the background for the next compilation",
     "JAX302": "interrupted",
     "JAX303": "failed: {why}",
