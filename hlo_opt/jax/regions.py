@@ -7,7 +7,7 @@ A region is convex: no path leaves it and comes back. So one call can replace it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -215,7 +215,7 @@ def ends_by_floats(loop: Instruction) -> bool:
     return decides_by_floats(loop.called_by("condition").instructions)
 
 
-def decides_by_floats(members: Sequence[Instruction]) -> bool:
+def decides_by_floats(members: Iterable[Instruction]) -> bool:
     """Whether any of these, or of what they run, makes a truth value of floats."""
     every = (i for m in members for i in (m, *_inner(m)))
     return any(i.shape.is_array and i.shape.type is PRED and _reads_floats(i) for i in every)
