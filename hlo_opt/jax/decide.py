@@ -35,6 +35,8 @@ from hlo_opt.jax.regions import (
     StatePair,
     are_apart,
     bodies_of,
+    decides_by_floats,
+    ends_by_floats,
     layers_of,
     may_be_tried,
     module_of,
@@ -109,6 +111,8 @@ class Decision:
     report: Report
     stop: Callable[[], bool] = lambda: False
     backend: Backend = HOST
+    place: Callable[[str, Iterable[str]], str] = lambda computation, names: ""
+    """As `Places.of`, for the lines of the report."""
     chosen: list[Chosen] = field(default_factory=list)
     is_whole: bool = True
     """Whether all regions were considered."""
@@ -119,6 +123,8 @@ class Decision:
         self._end = time.monotonic() + self.wish.seconds
         self._memories: Memories | None = None
         self._little: list[Chosen] = []
+        self._agreeing: set[Computation] = set()
+        """The computations in which kernels of ours must not decide otherwise than XLA's: see `ends_by_floats`."""
         self._win = WIN if self.backend.is_timed else ESTIMATED_WIN
 
     def run(self, module: Module) -> None:
@@ -132,6 +138,8 @@ class Decision:
         caller."""
         layers = layers_of(computation, is_entry=caller is None)
         is_loop = caller is not None and looped(caller) is not None
+        if caller is not None and (caller.computation in self._agreeing or ends_by_floats(caller)):
+            self._agreeing.add(computation)
         replaced: set[Instruction] = set()
         for layer in sorted(layers, key=lambda layer: -sum(region.work for region in layer)):
             alone, one = together(layer)
@@ -190,7 +198,7 @@ class Decision:
         if self.wish.min_saving_us <= 0:
             return
         for c in self._little:
-            self.report.add(line("JAX203", self.module, c.region))
+            self._say_of("JAX203", c)
         self.chosen = [c for c in self.chosen if c not in self._little]
 
     def _keep_graph(self, module: Module) -> None:
@@ -200,7 +208,7 @@ class Decision:
         if self.wish.min_saving_us > 0 and self._launches_left(launched) > 1:
             little = [c for c in self.chosen if c.xla_us - c.ours_us < BETWEEN_US]
             for c in little:
-                self.report.add(line("JAX202", self.module, c.region, ours_us=c.ours_us + BETWEEN_US, xla_us=c.xla_us))
+                self._say_of("JAX202", c, ours_us=c.ours_us + BETWEEN_US, xla_us=c.xla_us)
             self.chosen = [c for c in self.chosen if c not in little]
         left = self._launches_left(launched)
         xla_us, ours_us = sum(c.xla_us for c in self.chosen), sum(c.ours_us for c in self.chosen) + left * LAUNCH_US
@@ -222,7 +230,7 @@ class Decision:
         kept: list[Chosen] = []
         for c in self.chosen:
             if replaced(message, [*kept, c]).is_reordered:
-                self.report.add(line("JAX209", self.module, c.region))
+                self._say_of("JAX209", c)
             else:
                 kept.append(c)
         self.chosen = kept
@@ -232,7 +240,13 @@ class Decision:
         return len(self.chosen) == 1 and _does_all(module.entry, self.chosen[0].change.gone)
 
     def _say(self, code: str, region: Candidate, **numbers: str | int | float) -> None:
-        self.report.add(line(code, self.module, region.name, bytes_written=region.written, **numbers))
+        source = self.place(region.computation.name, (region.name, *(i.name for i in region.members)))
+        self.report.add(line(code, self.module, region.name, bytes_written=region.written, source=source, **numbers))
+
+    def _say_of(self, code: str, c: Chosen, **numbers: float) -> None:
+        """Reports why a chosen region is dropped."""
+        source = c.place(self.place)
+        self.report.add(line(code, self.module, c.region, bytes_written=c.written, source=source, **numbers))
 
     def _take(self, region: Candidate, rounds: int, is_loop: bool) -> bool:
         """Chooses a region of a computation that runs `rounds` times, and may be a loop's body, if that saves time.
@@ -321,6 +335,8 @@ class Decision:
             return "JAX207"
         if self._pairs(region) is None:
             return "JAX209"
+        if region.computation in self._agreeing and decides_by_floats(region.members):
+            return "JAX211"
         return "JAX205" if size_of(region.members) > MOST_OPERATIONS else ""
 
     def _verdict(self, own: Module, key: str, region: Candidate, is_whole: bool, rounds: int) -> Verdict:

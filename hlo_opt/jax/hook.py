@@ -30,6 +30,7 @@ from hlo_opt.jax.handler import handler, has_platform
 from hlo_opt.jax.options import HookOptions
 from hlo_opt.jax.placeholder import NAME as TIMED
 from hlo_opt.jax.placeholder import wanted
+from hlo_opt.jax.places import Places
 from hlo_opt.jax.report import Line, Report, line
 from hlo_opt.jax.wire import ModuleBytes
 from hlo_opt.runtime.host.compiler import compiler_that_gives_way
@@ -119,31 +120,35 @@ class Hook:
         key = self.wish.key(module.fingerprint(), backend.name)
         chosen = records.module_of(key)
         if chosen is not None and all(backend.handler().has(c.change.key) for c in chosen):  # else the cache lost some
+            places = Places(module)
             for c in chosen:
-                self.report.add(line("JAX401", module.name, c.region))
-                self.report.add(replaced(module.name, c))
+                found = replaced(module.name, c, places)
+                self.report.add(line("JAX401", module.name, c.region, source=found.source))
+                self.report.add(found)
         elif self.waits:
-            chosen = decided(message, module.name, key, self.wish, self.report, backend)
+            chosen = decided(message, module, key, self.wish, self.report, backend)
         else:
             self.report.add(line("JAX301", module.name))
-            _BACKGROUND.put(lambda: decided(message, module.name, key, self.wish, self.report, backend))
+            _BACKGROUND.put(lambda: decided(message, module, key, self.wish, self.report, backend))
             return None
         return changed(message, chosen) if chosen else None
 
 
-def replaced(module: str, c: records.Chosen) -> Line:
+def replaced(module: str, c: records.Chosen, places: Places) -> Line:
     """The report's line of a replaced region."""
-    return line("JAX001", module, c.region, bytes_written=c.written, ours_us=c.ours_us, xla_us=c.xla_us)
+    times = {"ours_us": c.ours_us, "xla_us": c.xla_us}
+    return line("JAX001", module, c.region, bytes_written=c.written, source=c.place(places.of), **times)
 
 
 def decided(
-    message: bytes, name: str, key: str, wish: HookOptions, report: Report, backend: Backend = HOST
+    message: bytes, wired: ModuleBytes, key: str, wish: HookOptions, report: Report, backend: Backend = HOST
 ) -> tuple[records.Chosen, ...]:
     """Decides about a module, and stores the decision in the cache. Stops early when the process ends."""
     from hlo_opt.jax.decide import Decision, read
 
     backend.handler()
-    decision = Decision(name, wish, report, _BACKGROUND.is_over, backend)
+    name, places = wired.name, Places(wired)
+    decision = Decision(name, wish, report, _BACKGROUND.is_over, backend, places.of)
     try:
         module = read(message, large=len(message) <= LARGE_TEXT)
         decision.run(module)
@@ -156,7 +161,7 @@ def decided(
         report.add(line("JAX103", name))
     chosen = tuple(decision.chosen)
     for c in chosen:
-        report.add(replaced(name, c))
+        report.add(replaced(name, c, places))
     if not decision.is_stopped:
         records.keep_module(key, chosen)
     return chosen

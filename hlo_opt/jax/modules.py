@@ -24,22 +24,22 @@ class _Lowered(Protocol):
 class Jitted(Protocol):
     """The result of `jax.jit`."""
 
-    def lower(self, *args: Tree) -> _Lowered: ...
+    def lower(self, *args: Tree, **kwargs: Tree) -> _Lowered: ...
 
 
-def lower(jitted: Jitted, *args: Tree) -> Module:
+def lower(jitted: Jitted, *args: Tree, **kwargs: Tree) -> Module:
     """The module that JAX passes to XLA for these arguments, with Python lines and the values of constants. Raises what
     JAX raises."""
     options = _hlo.HloPrintOptions()
     options.print_large_constants = True
-    return parse(jitted.lower(*args).compiler_ir("hlo").get_hlo_module().to_string(options))
+    return parse(jitted.lower(*args, **kwargs).compiler_ir("hlo").get_hlo_module().to_string(options))
 
 
-def fuse(jitted: Jitted, *args: Tree, preset: str = "default") -> tuple[Module, Decisions]:
+def fuse(jitted: Jitted, *args: Tree, preset: str = "default", **kwargs: Tree) -> tuple[Module, Decisions]:
     """The fused module, and the decisions. Raises what `lower` and `hlo_opt.fuse` raise."""
-    return fuse_module(lower(jitted, *args), preset)
+    return fuse_module(lower(jitted, *args, **kwargs), preset)
 
 
-def explain(jitted: Jitted, *args: Tree, preset: str = "default") -> ExplainReport:
+def explain(jitted: Jitted, *args: Tree, preset: str = "default", **kwargs: Tree) -> ExplainReport:
     """The decision on every edge of the module, as in `hlo-opt explain`. Raises what `fuse` raises."""
-    return report_on(run(lower(jitted, *args), preset))
+    return report_on(run(lower(jitted, *args, **kwargs), preset))

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
@@ -47,6 +48,10 @@ class Chosen:
     written: int
     ours_us: float
     xla_us: float
+
+    def place(self, of: Callable[[str, Iterable[str]], str]) -> str:
+        """The Python line, by `Places.of`."""
+        return of(self.change.computation, (self.region, *self.change.gone))
 
 
 _verdicts: dict[str, Verdict] = {}

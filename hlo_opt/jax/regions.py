@@ -7,7 +7,7 @@ A region is convex: no path leaves it and comes back. So one call can replace it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +15,7 @@ from hlo_opt.analysis.graph.inlining import inline, is_plain_fusion
 from hlo_opt.analysis.graph.loops import trip_count
 from hlo_opt.analysis.properties import is_boundary_fusion
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, Shape, edit
+from hlo_opt.ir.element_type import PRED
 from hlo_opt.ir.shape import Layout
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts
@@ -203,6 +204,25 @@ def of_known_length(members: Sequence[Instruction]) -> bool:
     """Whether all loops have a known trip count."""
     every = (i for m in members for i in (m, *_inner(m)))
     return all(trip_count(i) is not None for i in every if looped(i) is not None)
+
+
+def ends_by_floats(loop: Instruction) -> bool:
+    """Whether a loop of unknown length asks floats whether it goes on. JAX asks again in the body which elements go on
+    (`vmap`), and XLA may round a product and a sum once where our kernels round twice: with both answers in a loop, an
+    element may be neither done nor changed, and the loop never ends."""
+    if looped(loop) is None or trip_count(loop) is not None:
+        return False
+    return decides_by_floats(loop.called_by("condition").instructions)
+
+
+def decides_by_floats(members: Iterable[Instruction]) -> bool:
+    """Whether any of these, or of what they run, makes a truth value of floats."""
+    every = (i for m in members for i in (m, *_inner(m)))
+    return any(i.shape.is_array and i.shape.type is PRED and _reads_floats(i) for i in every)
+
+
+def _reads_floats(i: Instruction) -> bool:
+    return any(o.shape.is_array and o.shape.type.is_float for o in i.operands)
 
 
 def _inner(i: Instruction) -> Iterator[Instruction]:

@@ -6,11 +6,14 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hlo_opt.diag.errors import printable
+from hlo_opt.diag.python_files import below, current_folder
+
 CODES = {
     "JAX001": "kernels of ours: {ours_us:.1f} us instead of {xla_us:.1f} us",
     "JAX101": "not changed: it donates inputs, and JAX loses donations of a module that a hook changes",
     "JAX102": "not changed: XLA's kernels take {xla_us:.1f} us, a call of ours takes {ours_us:.1f} us at least",
-    "JAX103": "not changed: nothing in it that kernels of ours compute",
+    "JAX103": "not changed: kernels of ours make no part of it faster",
     "JAX104": "not changed: {megabytes:.0f} MB are too much to read while a program waits",
     "JAX201": "no kernels: {why}",
     "JAX202": "not changed: kernels of ours take {ours_us:.1f} us, XLA's {xla_us:.1f} us",
@@ -23,6 +26,7 @@ CODES = {
     "JAX209": "not changed: it reads or writes donated memory that XLA reads or writes, too",
     "JAX210": "not changed: too few launches are left for a CUDA graph; the replaced parts are estimated to take "
     "{ours_us:.1f} us with what these cost outside one, XLA's {xla_us:.1f} us",
+    "JAX211": "not changed: XLA's loop ends by what is compared here, which must be rounded as XLA rounds it",
     "JAX301": "XLA's code runs for now; kernels of ours are built in the background for the next compilation",
     "JAX302": "interrupted",
     "JAX303": "failed: {why}",
@@ -35,22 +39,26 @@ CODES = {
 @dataclass(frozen=True)
 class Line:
     """A line of the report. `region` is empty in a line about a whole module; `written` is the number of bytes that
-    XLA's kernels for the region write in a run."""
+    XLA's kernels for the region write in a run; `source` is `file:line` of its Python code, empty if unknown."""
 
     code: str
     module: str
     region: str
     message: str
     written: int = 0
+    source: str = ""
 
     def __str__(self) -> str:
         place = f"{self.module}: {self.region}" if self.region else self.module
-        return f"{self.code} {place}: {self.message}"
+        source = f" ({below(current_folder(), self.source)})" if self.source else ""
+        return f"{self.code} {printable(place + source)}: {self.message}"
 
 
-def line(code: str, module: str, region: str = "", *, bytes_written: int = 0, **numbers: str | int | float) -> Line:
+def line(
+    code: str, module: str, region: str = "", *, bytes_written: int = 0, source: str = "", **numbers: str | int | float
+) -> Line:
     """The line for a code. Raises KeyError for an unknown code or a missing number."""
-    return Line(code, module, region, CODES[code].format(**numbers), bytes_written)
+    return Line(code, module, region, CODES[code].format(**numbers), bytes_written, source)
 
 
 class Report:

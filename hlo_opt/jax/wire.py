@@ -198,6 +198,11 @@ class ModuleBytes:
         """The name of the entry computation; empty if there is none."""
         return next((body.name for body in self.bodies if body.number == self._entry), "")
 
+    @property
+    def stack_frames(self) -> bytes:
+        """The tables of stack frames; empty if there are none."""
+        return b"".join(f.data for raw in self._rest for f in fields(raw) if f.number == STACK_FRAMES)
+
     def fingerprint(self) -> str:
         """A hash of the module without its number, its stack frames and its schedule."""
         digest = hashlib.sha256()

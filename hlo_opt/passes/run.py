@@ -16,6 +16,8 @@ from hlo_opt.analysis.graph.identity import identical
 from hlo_opt.analysis.graph.loops import NO_TRIP_COUNTS, TripCounts, check_trip_counts
 from hlo_opt.analysis.targets import DEFAULT_TARGET, DeviceTarget
 from hlo_opt.diag import UsageError, did_you_mean
+from hlo_opt.diag.errors import printable
+from hlo_opt.diag.python_files import below, current_folder
 from hlo_opt.fusion.context import FuseOptions, PassContext, PassMemory
 from hlo_opt.fusion.decision import ByStructure, FusionDecision
 from hlo_opt.fusion.preparation import prepare
@@ -343,16 +345,31 @@ def _check_names(outcome: Outcome, edges: Iterable[tuple[str, str]]) -> None:
 DEAREST = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ExplainReport:
     """The report on a run: a decision for every edge, and the figures of the module before and after. Where edges were
-    forced, also those of the module in which everything is decided again around them."""
+    forced, also those of the module in which everything is decided again around them. `str` is a line of figures, and
+    one for each refused edge: its ends, their Python lines, and the reason; `hlo_opt.report` prints prices as well."""
 
     outcome: Outcome
     decisions: list[FusionDecision]
     before: ModuleSummary
     after: ModuleSummary
     decided_again: ModuleSummary | None = None
+
+    def __repr__(self) -> str:
+        return f"<ExplainReport {self._figures}>"
+
+    def __str__(self) -> str:
+        return "\n".join([self._figures, *map(_refusal, self.refused)])
+
+    @property
+    def _figures(self) -> str:
+        before, after = self.before, self.after
+        return (
+            f"{self.outcome.module.name} on {self.outcome.target.name}: {before.kernels} -> {after.kernels} kernels, "
+            f"{before.est_us:.1f} -> {after.est_us:.1f} us, {len(self.fused)} edges fused, {len(self.refused)} refused"
+        )
 
     @property
     def refused(self) -> list[FusionDecision]:
@@ -392,6 +409,13 @@ class ExplainReport:
         """The edges with a price, ordered by their savings in all rounds; equal ones keep their order."""
         priced = [(d, d.cost.us_saved * self.rounds.get(d.computation, 1)) for d in decisions if d.cost is not None]
         return [d for d, _ in sorted(priced, key=lambda p: -p[1])]
+
+
+def _refusal(decision: FusionDecision) -> str:
+    """A refused edge in one line."""
+    lines = ", ".join(dict.fromkeys(filter(None, (decision.producer_source, decision.consumer_source))))
+    ends = f"{decision.ends} ({lines})" if lines else decision.ends
+    return printable(below(current_folder(), f"{ends}: {decision.cause[0].code} {decision.cause[0].short}"))
 
 
 def first_by_kernels(decisions: Iterable[FusionDecision]) -> list[FusionDecision]:

@@ -6,13 +6,13 @@ below the current folder are named relative to it, as a user names them.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 from hlo_opt.diag.errors import printable
+from hlo_opt.diag.python_files import below, current_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +23,12 @@ class Word:
     style: str = ""
 
 
-def _current_folder() -> str:
-    """The current folder with a slash behind it; empty where it is the top one, or gone."""
-    try:
-        folder = os.getcwd()
-    except OSError:
-        return ""
-    return "" if folder == os.path.dirname(folder) else f"{folder}{os.sep}"
-
-
 @dataclass
 class Page:
     """Lines, top to bottom."""
 
     lines: list[tuple[Word, ...]] = field(default_factory=list)
-    _folder: str = field(default_factory=_current_folder, init=False, repr=False, compare=False)
+    _folder: str = field(default_factory=current_folder, init=False, repr=False, compare=False)
 
     def add(self, *words: str | Word) -> None:
         """Append a line; its control characters are escaped here."""
@@ -46,9 +37,7 @@ class Page:
     def _shown(self, word: str | Word) -> Word:
         """The word as it stands on the page."""
         text, style = (word.text, word.style) if isinstance(word, Word) else (word, "")
-        if self._folder and self._folder in text:
-            text = re.sub(rf"(?<![\w./-]){re.escape(self._folder)}(?=[^/])", "", text)
-        return Word(printable(text), style)
+        return Word(printable(below(self._folder, text)), style)
 
     def extend(self, other: Page) -> None:
         self.lines.extend(other.lines)

@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hlo_opt.diag import ParseError
+from hlo_opt.diag.python_files import is_library
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.text.attributes import unquote
 from hlo_opt.text.expressions import compiled
 from hlo_opt.text.grammar import grammar
-
-_LIBRARY = ("/jax/_src/", "/jax/experimental/", "/site-packages/", "/dist-packages/", "<frozen ", "/lib/python3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +32,7 @@ class StackFrame:
     @property
     def is_library(self) -> bool:
         """Whether the frame belongs to JAX or another installed package rather than to the user's program."""
-        path = "/" + self.file.replace("\\", "/")
-        return any(part in path for part in _LIBRARY)
+        return is_library(self.file)
 
 
 def stack_frames(module: Module) -> Mapping[int, StackFrame]:

@@ -19,7 +19,7 @@ TEXT = (Path(__file__).resolve().parent.parent.parent / "docs" / "jax.md").read_
 @pytest.mark.usefixtures("winning")
 def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     (block,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    exec(compile(block, "docs/jax.md", "exec"), {"__name__": "docs"})
+    exec(compile(block, "example.py", "exec"), {"__name__": "docs"})
     shown = re.search(r"```text\n(.*?)```", TEXT, re.DOTALL)
     assert shown is not None
 

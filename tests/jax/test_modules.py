@@ -41,6 +41,26 @@ def test_explain_says_why() -> None:
     assert report.after.kernels <= report.before.kernels
 
 
+def test_a_report_prints_a_line_for_each_refusal() -> None:
+    report = hlo_opt.jax.explain(jax.jit(lambda x: jnp.sort(jnp.tanh(x) * 2)), X)
+    figures, *lines = str(report).splitlines()
+    assert figures in repr(report) and f"-> {report.after.kernels} kernels" in figures
+    assert len(lines) == len(report.refused) > 0
+    assert all(
+        "test_modules.py:" in one and d.cause[0].code in one for one, d in zip(lines, report.refused, strict=True)
+    )
+
+
+def test_arguments_with_names_reach_jax() -> None:
+    def function(x: Any, *, times: int) -> Any:
+        return jnp.sin(x) * times
+
+    jitted = jax.jit(function, static_argnames="times")
+    assert hlo_opt.jax.explain(jitted, X, times=3).fused
+    assert hlo_opt.jax.fuse(jitted, X, times=3)[1]
+    np.testing.assert_allclose(hlo_opt.evaluate(hlo_opt.jax.lower(jitted, X, times=3), [X])[0], np.sin(X) * 3, 1e-5)
+
+
 def test_the_room_has_its_names() -> None:
     assert {getattr(hlo_opt.jax, name).__name__ for name in dir(hlo_opt.jax)} == set(dir(hlo_opt.jax))
     assert hlo_opt.jax is __import__("sys").modules["hlo_opt.jax"]

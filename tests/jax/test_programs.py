@@ -212,3 +212,22 @@ def test_several_devices_run_it_each() -> None:
         """
     )
     assert done == ""
+
+
+@pytest.mark.usefixtures("winning")
+@pytest.mark.parametrize("floats", [True, False])
+def test_what_a_loop_ends_by_is_rounded_in_one_way(floats: bool) -> None:
+    """XLA rounds `s * s - x` once: one of these roots was done for the body and not for the condition, for ever."""
+
+    def root(x: Any) -> Any:
+        def goes_on(state: Any) -> Any:
+            return jnp.abs(state[0] ** 2 - x) > 1e-5 * x if floats else state[1] < x.astype(int) % 7
+
+        return lax.while_loop(goes_on, lambda state: (0.5 * (state[0] + x / state[0]), state[1] + 1), (x, 0))
+
+    x = jnp.linspace(0.1, 500, 1999)
+    with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
+        compiled = jax.jit(jax.vmap(root)).lower(x).compile()
+    assert (report.count("JAX211") > 0) == floats, str(report)
+    if report.count("JAX211") or not floats:  # else it may not end
+        np.testing.assert_allclose(compiled(x)[0], jax.vmap(root)(x)[0], 1e-6)
