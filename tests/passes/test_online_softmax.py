@@ -215,6 +215,17 @@ def test_other_guards_stay(text: str) -> None:
     assert folds_of(online(text)) == [2, 2]
 
 
+def test_whole_numbers_of_exponentials_stay() -> None:
+    """The exponentials that are 1: an integer in between makes 0 of all others."""
+    text = log_sum_exp(600, 64)
+    counted = text.replace("= f32[64] reduce(e,", "= f32[64] reduce(f,").replace(
+        "  s = ", "  c = s32[600,64] convert(e)\n  f = f32[600,64] convert(c)\n  s = "
+    )
+    narrowed = counted.replace("s32[", "bf16[")
+    assert folds_of(online(counted)) == [2, 2]
+    assert folds_of(online(narrowed)) == [4]
+
+
 def test_columns_of_a_block_that_the_cache_holds() -> None:
     """One fold where blocks can share it, and two where the exponentials are written: these are read again anyway."""
     rows = 1 << 9

@@ -42,7 +42,7 @@ def sums_of(instructions: Iterable[Instruction]) -> list[Exponentials]:
 
 def _sum(total: Instruction) -> Exponentials | None:
     powers = total.operands[0]
-    while powers.opcode == "convert":
+    while powers.opcode == "convert" and powers.shape.type.is_float:  # to an integer all but 1 become 0
         powers = powers.operands[0]
     if powers.opcode != "exponential" or powers.operands[0].opcode != "subtract":
         return None

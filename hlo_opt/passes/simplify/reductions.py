@@ -118,6 +118,8 @@ def _elementwise_below(fold: Instruction) -> tuple[list[Instruction], list[Instr
         for operand in dict.fromkeys(value.operands):
             if operand.shape.rank == 0:
                 continue
+            if operand.shape.dimensions != dimensions:  # bits of a type of another size
+                return None
             if _is_elementwise(operand):
                 ready.append(operand)
             else:

@@ -32,6 +32,38 @@ ENTRY e {
   ROOT o = (f32[4]{0}, f32[8]{0}) tuple(t, w)
 }
 """
+WIDENED = """HloModule m
+
+sum {
+  a = u8[] parameter(0)
+  b = u8[] parameter(1)
+  ROOT c = u8[] add(a, b)
+}
+
+ENTRY e {
+  x = u16[4,3]{1,0} parameter(0)
+  zero = u8[] constant(0)
+  t = u16[3,4]{1,0} transpose(x), dimensions={1,0}
+  b = u8[3,4,2]{2,1,0} bitcast-convert(t)
+  ROOT r = u8[4]{0} reduce(b, zero), dimensions={0,2}, to_apply=sum
+}
+"""
+NARROWED = """HloModule m
+
+sum {
+  a = u16[] parameter(0)
+  b = u16[] parameter(1)
+  ROOT c = u16[] add(a, b)
+}
+
+ENTRY e {
+  x = u8[4,3,2]{2,1,0} parameter(0)
+  zero = u16[] constant(0)
+  t = u8[3,4,2]{2,1,0} transpose(x), dimensions={1,0,2}
+  b = u16[3,4]{1,0} bitcast-convert(t)
+  ROOT r = u16[4]{0} reduce(b, zero), dimensions={0}, to_apply=sum
+}
+"""
 REPLICATED = """HloModule m, replica_count=REPLICAS, num_partitions=PARTITIONS
 
 most {
@@ -194,3 +226,14 @@ def test_a_loop_of_whose_elements_something_is_said_keeps_them(said: str, left: 
     made = run(module, passes="while-loop-simplifier").module
     (loop,) = [i for i in made.entry.instructions if i.opcode == "while"]
     assert len(loop.shape.elements or ()) == left
+
+
+@pytest.mark.parametrize("text", [WIDENED, NARROWED])
+def test_bits_of_a_type_of_another_size_are_not_moved(text: str) -> None:
+    """Their dimensions are not those of what was transposed."""
+    module, made, fired = simpler(text)
+    assert "reduce-of-moved" not in fired
+    shape = module.entry.parameters[0].shape
+    x = np.arange(shape.element_count).reshape(shape.dimensions).astype(shape.type.dtype)
+    (want,), (got,) = hlo_opt.evaluate(module, [x]), hlo_opt.evaluate(made, [x])
+    assert want.tobytes() == got.tobytes()
