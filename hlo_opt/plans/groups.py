@@ -200,7 +200,8 @@ def _arranged(groups: Sequence[Placed], rivals: frozenset[str]) -> Parts:
 
 def _price(parts: Parts, operands: Sequence[Instruction], target: DeviceTarget) -> Price:
     block = block_of(part for _, part in parts)
-    measures = [(placed.group.measure(part, block), [operands[n] for n in placed.operands]) for placed, part in parts]
+    given = {id(placed): [operands[n] for n in placed.operands] for placed, _ in parts}
+    measures = [(placed.group.measure(part, block), given[id(placed)]) for placed, part in parts]
     launch = launch_of([measured.segment for measured, _ in measures], block)
     return price_of_segments(launch, measures, target)
 

@@ -206,7 +206,7 @@ def price_of_segments(
     registers: int | None = None,
 ) -> Price:
     """The price of a launch of segments, in order, each with the values that the parameters of its region stand for:
-    two that are the same value are one array."""
+    two that are the same value are one array. Segments of one region have the same list."""
     if registers is None:
         bound = max([1, *(measured.segment.resident for measured, _ in measures)]) * launch.block
         kept = max([measured.kept for measured, _ in measures], default=0)
@@ -244,13 +244,16 @@ def price_of_segments(
     )
     ramp = RAMP * LATENCY * busy
     start = target.kernel_launch_us + (max(0.0, ENDS - ramp) if longest else 0.0)
+    copied = _copied(measures)
+    copies = sum(2 * size / (target.copied_per_second / 1e6) for size in copied)
     return Price(
-        together(parts) + ramp + start + CLUSTER * waves * (launch.cluster > 1),
-        *parts,
+        together(parts) + ramp + start + CLUSTER * waves * (launch.cluster > 1) + copies + start * len(copied),
+        parts[0] + copies,
+        *parts[1:],
         launch=start,
-        read=sums.read,
-        written=sums.written,
-        least=sums.least,
+        read=sums.read + sum(copied),
+        written=sums.written + sum(copied),
+        least=sums.least + 2 * sum(copied),
         in_flight=ahead * min(blocks, -(-launch.grid // target.core_count)) * launch.block,
         waves=waves,
         resident=blocks * launch.block,
@@ -258,6 +261,19 @@ def price_of_segments(
         loads=_widths(sums.loads),
         stores=_widths(sums.stores),
     )
+
+
+def _copied(measures: Sequence[tuple[Measure, Sequence[Instruction]]]) -> list[int]:
+    """Bytes of each array that is copied before the launch: what a segment updates in place, and another reads, needs
+    memory of its own."""
+    copied: list[int] = []
+    for measured, operands in measures:
+        for output, parameter in measured.segment.aliases:
+            value = operands[parameter]
+            is_shared = any(value in others for _, others in measures if others is not operands)
+            if is_shared or output not in measured.segment.own:
+                copied.append(value.shape.byte_size)
+    return copied
 
 
 def clock(target: DeviceTarget) -> float:

@@ -19,6 +19,8 @@ INPUTS = (
     "q = f32[4096,256]{1,0} parameter(1)",
     "small = f32[1000]{0} parameter(2)",
     "rate = f32[] parameter(3)",
+    "at = s32[100,1]{1,0} parameter(4)",
+    "rows = f32[100,256]{1,0} parameter(5)",
     "z = f32[] constant(0)",
 )
 KERNELS = {
@@ -28,6 +30,8 @@ KERNELS = {
     "transpose": "k{n} = f32[256,4096]{{1,0}} transpose({x}), dimensions={{1,0}}",
     "fill": "k{n} = f32[64,8]{{1,0}} broadcast(rate), dimensions={{}}",
     "little": "k{n} = f32[1000]{{0}} sine(small)",
+    "scatter": "k{n} = f32[4096,256]{{1,0}} scatter({x}, at, rows), update_window_dims={{1}}, inserted_window_dims={{0}}, "
+    "scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=sum",
 }
 
 

@@ -279,3 +279,46 @@ def test_results_that_are_handed_on_one_by_one_are_computed_once() -> None:
         module = hlo_opt.parse(ARGMAX_OF_WINDOWS.format(root=root))
         prices.append(FusionState(module, H100).prices.of(module.entry.root))
     assert prices[0] == prices[1]
+
+
+UPDATED_AND_READ = """HloModule m
+
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+
+body {
+  x = f32[65536,256] parameter(0)
+  at = s32[100,1] parameter(1)
+  rows = f32[100,256] parameter(2)
+  g = f32[100,256] gather(x, at), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,256}
+  s = f32[65536,256] scatter(x, at, rows), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum
+  ROOT t = (f32[100,256], f32[65536,256]) tuple(g, s)
+}
+
+ENTRY e {
+  x = f32[65536,256] parameter(0)
+  at = s32[100,1] parameter(1)
+  rows = f32[100,256] parameter(2)
+  ROOT f = (f32[100,256], f32[65536,256]) fusion(x, at, rows), kind=kLoop, calls=body
+}
+"""  # fmt: skip
+
+
+def test_what_is_updated_in_place_and_read_beside_is_copied_first() -> None:
+    module = hlo_opt.parse(UPDATED_AND_READ)
+    found = FusionState(module, H100).prices.of(module.entry.root)
+    copied = 2 * 65536 * 256 * 4
+    assert copied < found.bytes < 1.01 * copied
+    assert found.us > copied / (H100.memory_bandwidth / 1e6)
+
+
+def test_kernels_stay_apart_where_one_updates_in_place_what_the_other_reads() -> None:
+    """The gather runs first; then the scatter may have the memory."""
+    fused = UPDATED_AND_READ.split("body {")
+    text = fused[0] + "ENTRY e {" + fused[1].split("ENTRY")[0]
+    text = text.replace("HloModule m", "HloModule m, input_output_alias={ {1}: (0, {}, may-alias) }")
+    made, _ = hlo_opt.fuse(hlo_opt.parse(text))
+    assert hlo_opt.stats(made).summary.kernels == 2
