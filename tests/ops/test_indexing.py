@@ -147,6 +147,8 @@ def test_sums_of_many_updates_leave_the_rest_alone(family: Any) -> None:
     target = np.full(sizes[0], -0.0, np.float32)
     (got,) = family.run(text, target, np.zeros(sizes[1], np.int32), np.ones(sizes[2], np.float32))
     assert got[0].tolist() == [sizes[2][0]] * sizes[0][1] and np.signbit(got[1:]).all()
+    (got,) = family.run(text, target, np.zeros(sizes[1], np.int32), np.full(sizes[2], -0.0, np.float32))
+    assert not got.any() and np.signbit(got).all()
 
 
 def test_of_equal_indices_the_last_update_stays() -> None:

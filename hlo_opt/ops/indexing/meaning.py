@@ -141,7 +141,7 @@ def _combine(
             return
         if ufunc is np.add and wide == np.float64 and flat[0].size <= _DENSE * where.size:
             touched = np.zeros(flat[0].size, np.bool_)
-            touched[where] = True
+            touched[where[(moved[0] != 0) | ~np.signbit(moved[0])]] = True  # -0 changes nothing; bincount begins at 0
             sums = np.bincount(where, moved[0], flat[0].size)
             np.copyto(flat[0], (flat[0] + sums).astype(flat[0].dtype), where=touched)
             return
