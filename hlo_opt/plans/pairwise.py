@@ -27,6 +27,7 @@ from hlo_opt.ir.index_map import (
     variables_of,
 )
 from hlo_opt.ops.lowering import Element
+from hlo_opt.ops.reduction.reducers import FOLDS
 from hlo_opt.plans.element_reads import ends_needed
 from hlo_opt.plans.folding import REDUCED, Folded, Space, ends_in_one_pass, operand_index, root_index
 from hlo_opt.plans.folding import match as match_folds
@@ -142,7 +143,7 @@ def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[l
 def _may_be(region: Region) -> bool:
     """Whether something is folded that has more elements than each array of which it is computed."""
     for i in region.computation.instructions:
-        if i.opcode == "reduce" and i.operands[0].operands:
+        if i.opcode in FOLDS and i.operands[0].operands:
             elements = i.operands[0].shape.element_count
             arrays = [a for a in above(i.operands) if a.parameter_number is not None and a.shape.is_array]
             if len(arrays) > 1 and all(a.shape.element_count < elements for a in arrays):
