@@ -17,6 +17,7 @@ from hlo_opt.ir.values import Array
 from hlo_opt.jax import records
 from hlo_opt.jax.backend import HOST, Backend
 from hlo_opt.jax.calls import call_text, changed, replaced
+from hlo_opt.jax.endings import Ending, ending_of
 from hlo_opt.jax.handler import handler
 from hlo_opt.jax.measure import (
     Runnable,
@@ -35,8 +36,6 @@ from hlo_opt.jax.regions import (
     StatePair,
     are_apart,
     bodies_of,
-    decides_by_floats,
-    ends_by_floats,
     layers_of,
     may_be_tried,
     module_of,
@@ -123,8 +122,7 @@ class Decision:
         self._end = time.monotonic() + self.wish.seconds
         self._memories: Memories | None = None
         self._little: list[Chosen] = []
-        self._agreeing: set[Computation] = set()
-        """The computations in which kernels of ours must not decide otherwise than XLA's: see `ends_by_floats`."""
+        self._endings: dict[Computation, Ending] = {}
         self._win = WIN if self.backend.is_timed else ESTIMATED_WIN
 
     def run(self, module: Module) -> None:
@@ -138,8 +136,10 @@ class Decision:
         caller."""
         layers = layers_of(computation, is_entry=caller is None)
         is_loop = caller is not None and looped(caller) is not None
-        if caller is not None and (caller.computation in self._agreeing or ends_by_floats(caller)):
-            self._agreeing.add(computation)
+        if caller is not None:
+            ending = ending_of(caller, computation, self._endings.get(caller.computation))
+            if ending is not None:
+                self._endings[computation] = ending
         replaced: set[Instruction] = set()
         for layer in sorted(layers, key=lambda layer: -sum(region.work for region in layer)):
             alone, one = together(layer)
@@ -335,7 +335,8 @@ class Decision:
             return "JAX207"
         if self._pairs(region) is None:
             return "JAX209"
-        if region.computation in self._agreeing and decides_by_floats(region.members):
+        ending = self._endings.get(region.computation)
+        if ending is not None and not ending.deciding.isdisjoint(region.members):
             return "JAX211"
         return "JAX205" if size_of(region.members) > MOST_OPERATIONS else ""
 

@@ -7,7 +7,7 @@ A region is convex: no path leaves it and comes back. So one call can replace it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +15,6 @@ from hlo_opt.analysis.graph.inlining import inline, is_plain_fusion
 from hlo_opt.analysis.graph.loops import trip_count
 from hlo_opt.analysis.properties import is_boundary_fusion
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, Shape, edit
-from hlo_opt.ir.element_type import PRED
 from hlo_opt.ir.shape import Layout
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts
@@ -123,7 +122,7 @@ def _rounds(loop: Instruction) -> int:
     return UNKNOWN_ROUNDS if trips is None else trips
 
 
-def _callees(i: Instruction) -> list[Computation]:
+def callees_of(i: Instruction) -> list[Computation]:
     """The computations that an instruction runs: the body of a fusion or call, or those of a loop or conditional."""
     body = body_of(i)
     return [body] if body is not None else list(i.called()) if looped(i) is not None or _is_conditional(i) else []
@@ -140,7 +139,7 @@ def bodies_of(i: Instruction) -> list[tuple[Computation, int]]:
     if fused(i) is not None or _is_small_call(i):
         return []
     body = looped(i)
-    return [(body, _rounds(i))] if body is not None else [(c, 1) for c in _callees(i)]
+    return [(body, _rounds(i))] if body is not None else [(c, 1) for c in callees_of(i)]
 
 
 def _is_small_call(i: Instruction) -> bool:
@@ -164,7 +163,7 @@ def _updates(i: Instruction) -> bool:
 
 def work_of(i: Instruction) -> int:
     """The number of elements that an instruction computes."""
-    callees = _callees(i)
+    callees = callees_of(i)
     if callees:
         once = sum(work_of(inner) for c in callees for inner in c.instructions)
         return once * (_rounds(i) if looped(i) is not None else 1)
@@ -175,7 +174,7 @@ def work_of(i: Instruction) -> int:
 
 def written_by(i: Instruction) -> int:
     """Bytes that kernels write for an instruction."""
-    if fused(i) is None and (callees := _callees(i)):
+    if fused(i) is None and (callees := callees_of(i)):
         once = sum(written_by(inner) for c in callees for inner in c.instructions)
         return once * (_rounds(i) if looped(i) is not None else 1)
     if i.parameter_number is not None or i.literal is not None or is_free(i.opcode):
@@ -185,7 +184,7 @@ def written_by(i: Instruction) -> int:
 
 def size_of(members: Sequence[Instruction]) -> int:
     """The number of instructions, called computations included."""
-    return sum(1 + sum(size_of(list(c.instructions)) for c in _callees(i)) for i in members)
+    return sum(1 + sum(size_of(list(c.instructions)) for c in callees_of(i)) for i in members)
 
 
 def may_be_tried(module: Module) -> bool:
@@ -202,34 +201,16 @@ def may_be_tried(module: Module) -> bool:
 
 def of_known_length(members: Sequence[Instruction]) -> bool:
     """Whether all loops have a known trip count."""
-    every = (i for m in members for i in (m, *_inner(m)))
+    every = (i for m in members for i in (m, *inner_of(m)))
     return all(trip_count(i) is not None for i in every if looped(i) is not None)
 
 
-def ends_by_floats(loop: Instruction) -> bool:
-    """Whether a loop of unknown length asks floats whether it goes on. JAX asks again in the body which elements go on
-    (`vmap`), and XLA may round a product and a sum once where our kernels round twice: with both answers in a loop, an
-    element may be neither done nor changed, and the loop never ends."""
-    if looped(loop) is None or trip_count(loop) is not None:
-        return False
-    return decides_by_floats(loop.called_by("condition").instructions)
-
-
-def decides_by_floats(members: Iterable[Instruction]) -> bool:
-    """Whether any of these, or of what they run, makes a truth value of floats."""
-    every = (i for m in members for i in (m, *_inner(m)))
-    return any(i.shape.is_array and i.shape.type is PRED and _reads_floats(i) for i in every)
-
-
-def _reads_floats(i: Instruction) -> bool:
-    return any(o.shape.is_array and o.shape.type.is_float for o in i.operands)
-
-
-def _inner(i: Instruction) -> Iterator[Instruction]:
-    for computation in _callees(i):
+def inner_of(i: Instruction) -> Iterator[Instruction]:
+    """All instructions of the computations that an instruction runs, and of those that these run."""
+    for computation in callees_of(i):
         for instruction in computation.instructions:
             yield instruction
-            yield from _inner(instruction)
+            yield from inner_of(instruction)
 
 
 # ---- what may belong to a region
@@ -270,10 +251,10 @@ def _may(i: Instruction, known: dict[Computation, bool], inside: bool) -> bool:
         return False
     if spec.is_library and not (inside and spec.kind is OpKind.CONTRACTION):
         return False
-    for c in _callees(i):
+    for c in callees_of(i):
         if c not in known:
             known[c] = all(_may(inner, known, True) for inner in c.instructions)
-    return all(known[c] for c in _callees(i))
+    return all(known[c] for c in callees_of(i))
 
 
 def _ours(computation: Computation, *, is_entry: bool) -> set[Instruction]:
@@ -412,7 +393,7 @@ def state_pairs(candidate: Candidate) -> list[StatePair]:
 def pieces(whole: Candidate) -> list[Candidate]:
     """The loops and fusions of a region as regions of their own, by falling work, each with the instructions that only
     it needs."""
-    anchors = [i for i in whole.members if _callees(i)]
+    anchors = [i for i in whole.members if callees_of(i)]
     if len(anchors) < 2:
         return []
     candidates = []
@@ -532,8 +513,8 @@ def kernels_write(computation: Computation) -> int:
     total = 0
     for i in computation.instructions:
         spec = find(i.opcode)
-        if looped(i) is not None or (fused(i) is None and _callees(i)):
-            inner = sum(map(kernels_write, _callees(i)))
+        if looped(i) is not None or (fused(i) is None and callees_of(i)):
+            inner = sum(map(kernels_write, callees_of(i)))
             total += inner * (_rounds(i) if looped(i) is not None else 1)
         elif spec is not None and not spec.is_library and spec.kind is not OpKind.OPAQUE and not is_for_library(i):
             total += written_by(i)
