@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hlo_opt.analysis.targets import InLanes
 from hlo_opt.codegen.host_plain import watched_unit
 from hlo_opt.codegen.lanes import as_loops
 from hlo_opt.diag import CheckError
@@ -205,6 +206,13 @@ def test_a_narrow_number_alone_in_its_register_is_kept(tool: Any) -> None:
     """The ends of a peeled row: the last column of a thread has no neighbour."""
     assert "hlo_half_bf16" in tool.kernel(BELOW_MOST).source
     tool.agrees(BELOW_MOST, relative=0.02)
+
+
+def test_a_processor_keeps_f16_one_by_one(planner: Any) -> None:
+    """It widens them in several steps: once for each pass over a row would be slower than to read the row again."""
+    lanes = replace(planner, target=InLanes.of(planner.target))
+    assert "hlo_half_f16" in planner.kernel(softmax(1024, 40_003, "f16")).source
+    assert "hlo_half_f16" not in lanes.kernel(softmax(1024, 40_003, "f16")).source
 
 
 def test_shorter_rows_keep_one_in_a_register(planner: Any) -> None:
