@@ -18,6 +18,7 @@ from hlo_opt.codegen.lanes_text import (
     first_lanes,
     index_names,
     inlined,
+    lanes_inside,
     variable_of,
 )
 from hlo_opt.codegen.statements import BLOCK, THREAD
@@ -230,12 +231,48 @@ class StretchText(ThreadText):
                 yield f"const {WIDE} {_RUN} = {ahead} + {rest};"
                 if any(isinstance(s, Let) and s.expression is not None and digits_in(s.expression) for s in node.items):
                     yield _APART
-        yield from self.by_round(node, pure, last)
+        if last == str(self.lanes) and node.step is None and self.simd and not self.left:
+            yield from self.up_to_edges(node, pure, lane)
+        else:
+            yield from self.by_round(node, pure, last)
         if vector is not None:
             yield "}"
             yield from self.put_back(folded, "hlo_first", self.lanes)
         yield "}"
         self.step, self.values = None, {}
+
+    def up_to_edges(self, node: Stretch, pure: Sequence[Let], lane: Variable) -> Iterator[str]:
+        """The loop over threads side by side. Where those beyond an edge do nothing it ends there, and has no
+        condition: compilers would mask each access. One whose threads are all inside has a number of rounds that is
+        known."""
+        inside = lanes_inside(node.items, self.full, self.values, lane, self.uniform | {_GROUP})
+        if inside is None or not self.arrays_of.keys().isdisjoint(declared_in(node.items)):
+            yield from self.side_by_side(node, node.items, pure, str(self.lanes))
+            return
+        *before, block = node.items
+        assert isinstance(block, Block)
+        items = [*before, Block(body=block.body)]
+        same, bounds = inside
+        holds = [f"{c.low} <= {place} && {place} <= {c.high}" for c in same for place in [self.placed(c.expression)]]
+        yield f"if ({' && '.join(holds) or 'true'}) {{"
+        if not bounds:
+            yield from self.side_by_side(node, items, pure, str(self.lanes))
+        else:
+            counts = [
+                self.placed(left) if step == 1 else f"({self.placed(left)} + {step - 1}) / {step}"
+                for left, step in bounds
+            ]
+            yield f"long long hlo_inside = {counts[0]};"
+            yield from (f"hlo_inside = {count} < hlo_inside ? {count} : hlo_inside;" for count in counts[1:])
+            for head, last in ((f"if (hlo_inside >= {self.lanes})", str(self.lanes)), ("else", "hlo_inside")):
+                yield f"{head} {{"
+                yield from self.side_by_side(node, items, pure, last)
+                yield "}"
+        yield "}"
+
+    def placed(self, expression: Expression) -> str:
+        """An index of variables that are declared as such."""
+        return f"({self.text(inlined(expression))})"
 
     def has_runs(self, step: WalkRound) -> bool:
         """Whether threads side by side have elements that begin at a multiple of their number."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 
 from hlo_opt.codegen.cuda import statement_lines, walked
 from hlo_opt.codegen.index_text import digit_text, render
@@ -22,6 +23,7 @@ from hlo_opt.codegen.tree import (
     walk,
 )
 from hlo_opt.ir.index_map import (
+    Condition,
     Expression,
     Product,
     Quotient,
@@ -30,6 +32,7 @@ from hlo_opt.ir.index_map import (
     Variable,
     add,
     constant,
+    multiply,
     substitute,
     variables_of,
 )
@@ -335,3 +338,38 @@ def first_lanes(
     value = substitute(full[pieces[0].text], values)
     rest = substitute(value, {lane.name: constant(0)})
     return count if rest.low >= 0 and value == add(rest, lane) else 0
+
+
+STEPS = (1, 2, 4)
+"""By how many elements lanes side by side may lie apart where they end at an edge: see `lanes_inside`."""
+
+
+def lanes_inside(
+    items: Sequence[Statement],
+    full: Mapping[str, Expression],
+    values: Mapping[str, Expression],
+    lane: Variable,
+    uniform: Set[str],
+) -> tuple[list[Condition], list[tuple[Expression, int]]] | None:
+    """Where these statements are declarations and a condition that holds for the first lanes alone, as at the edge of a
+    tile: what of it is the same for all lanes, and of each bound the place of the first lane beyond it, as the elements
+    up to there and how many of these lie between lanes. `full` are the indices as expressions, in which `values` stand
+    for variables. None where the condition is another one."""
+    *before, block = items
+    if not isinstance(block, Block) or block.otherwise or any(not isinstance(s, Let) or not s.constant for s in before):
+        return None
+    same: list[Condition] = []
+    bounds: list[tuple[Expression, int]] = []
+    for condition in block.condition.says:
+        place = substitute(substitute(condition.expression, full), values)
+        first = substitute(place, {lane.name: constant(0)})
+        step = next((s for s in STEPS if place == add(first, multiply(lane, s))), 0)
+        if not variables_of(first) <= uniform:
+            return None
+        if lane.name not in variables_of(place):
+            same.append(replace(condition, expression=place))
+        elif step and condition.low <= place.low:
+            bounds.append((add(constant(condition.high + 1), multiply(first, -1)), step))
+        else:
+            return None
+    return (same, bounds) if same or bounds else None

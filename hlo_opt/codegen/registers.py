@@ -16,6 +16,7 @@ from hlo_opt.codegen.tree import names_in
 from hlo_opt.ir import ElementType, Instruction
 from hlo_opt.ir.index_map import Expression, Variable, substitute, variables_of
 from hlo_opt.ops.code import Code, Name, call, cell, code, of
+from hlo_opt.plans.row_reduction import PAIRED_TYPES
 
 MOST_REGISTERS = 32
 """The most registers per thread for kept values. A thread of a 1,024-thread block has 64 in total."""
@@ -55,16 +56,9 @@ class _Value:
     def type(self) -> ElementType:
         return list(self.instruction.shape.leaves())[self.element or 0].type
 
-    def registers(self, *, in_pairs: bool) -> float:
-        """Registers per thread and column."""
-        if in_pairs and self.is_half:
-            return 0.5
-        return _words(self.type)
-
-    @property
-    def is_half(self) -> bool:
-        """Whether two fit a register."""
-        return self.type.name == "bf16"
+    def registers(self, paired: frozenset[str]) -> float:
+        """Registers per thread and column; `paired` are the types of which one keeps two."""
+        return PAIRED_TYPES[self.type.name] if self.type.name in paired else _words(self.type)
 
     def at(self, column: Expression) -> tuple[Expression, ...]:
         return tuple(substitute(e, {_COLUMN: column}) for e in self.index)
@@ -128,9 +122,9 @@ class _Registers:
 
     keeps = True
 
-    def __init__(self, builder: Builder, values: Sequence[_Value], slots: int, in_pairs: bool) -> None:
+    def __init__(self, builder: Builder, values: Sequence[_Value], slots: int, paired: frozenset[str]) -> None:
         self._values = [
-            (v, builder.fresh(f"kept_{builder.stem_of(v.instruction)}"), in_pairs and v.is_half) for v in values
+            (v, builder.fresh(f"kept_{builder.stem_of(v.instruction)}"), v.type.name in paired) for v in values
         ]
         for value, name, halves in self._values:
             kind, size = (PAIR, -(-slots // 2)) if halves else (register_type(value.type), slots)
@@ -140,7 +134,7 @@ class _Registers:
         for value, name, halves in self._values:
             if value.first < number <= value.last:
                 builder.name_after(value.instruction)
-                stored = call("hlo_half_bf16", pair_of(name, slot), slot) if halves else cell(name, slot)
+                stored = call(f"hlo_half_{value.type.name}", pair_of(name, slot), slot) if halves else cell(name, slot)
                 bound = builder.bind_exact(value.type, stored)
                 builder.provide(value.instruction, value.element, value.at(column), bound)
 
@@ -157,7 +151,7 @@ class _Registers:
             )
             if halves:
                 pair = pair_of(name, slot)
-                builder.assign(pair, call("hlo_pair_bf16", pair, slot, computed))
+                builder.assign(pair, call(f"hlo_pair_{value.type.name}", pair, slot, computed))
             else:
                 builder.assign(cell(name, slot), computed)
 
@@ -174,11 +168,12 @@ def keeper(
     steady: Sequence[str],
     write: Callable[[Builder, Keeper], None],
     held: frozenset[Instruction] = frozenset(),
+    paired: frozenset[str] = frozenset({"bf16"}),
 ) -> Keeper:
     """The values to keep in registers between `passes` passes, for `slots` columns per thread. Declares their arrays.
 
     `write` emits all passes. `steady` are the names of variables that have one meaning in all passes. `held` are
-    parameters that registers hold anyway.
+    parameters that registers hold anyway, `paired` the types of which one may keep two values.
     """
     filled = sum(_words(p.shape.type) for p in held)
     if passes < 2 or slots > 2 * MOST_REGISTERS:
@@ -189,11 +184,11 @@ def keeper(
         values = [v for v in trial.values if v.last >= 0]
         if not values:
             return _Nothing()
-        for in_pairs in (False, True):
-            uses = ((n, v.registers(in_pairs=in_pairs)) for v in values for n in range(v.first, v.last))
+        for pairs in (frozenset[str](), paired):
+            uses = ((n, v.registers(pairs)) for v in values for n in range(v.first, v.last))
             needed = [0.0] * passes
             for number, registers in uses:
                 needed[number] += registers
             if (max(needed) + filled) * slots <= MOST_REGISTERS:
-                return _Registers(builder, values, slots, in_pairs)
+                return _Registers(builder, values, slots, pairs)
     return _Nothing()

@@ -115,7 +115,9 @@ def fold_rows(builder: Builder, frame: RowFrame, writes: Sequence[Write], steady
         _passes(to, frame, writes, keeping)
 
     held = frozenset(frame.beside.held if frame.beside else ())
-    fold_and_store(builder, keeper(builder, segment.part.slots, passes, steady, fold_and_store, held))
+    fold_and_store(
+        builder, keeper(builder, segment.part.slots, passes, steady, fold_and_store, held, segment.part.paired)
+    )
     singles = [w for w in writes if not w.per_position]
     if singles:
         with builder.branch(both(code("{} == 0", frame.start if segment.part.in_cluster else lane), frame.live)):

@@ -12,7 +12,7 @@ from hlo_opt.codegen.scalars import loaded, memory_type, stored
 from hlo_opt.codegen.tree import Barrier
 from hlo_opt.codegen.vectors import Targets, fills_bytes
 from hlo_opt.ir import Instruction
-from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply
+from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, divide, modulo, multiply
 from hlo_opt.ops.code import Code, Name, both, call, cell, code, of
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.plans.plan import Plan, Segment
@@ -106,7 +106,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int
             near, far = inside[frame.near], inside[frame.far]
             here = add(multiply(far, (side + 1) * frame.width), add(multiply(near, frame.width), kept))
             apart = 1 if along == frame.near else side + 1  # distance of a thread's elements, in cells
-            with builder.branch(both(*conditions)):
+            with builder.branch(Code(both(*conditions).pieces, says=tuple(s for c in conditions for s in c.says))):
                 places = [
                     [add(e, constant(k)) if d == along and k else e for d, e in enumerate(at)] for k in range(vector)
                 ]
@@ -144,7 +144,8 @@ def _position(
             continue
         here = builder.declare_index("at", add(multiply(corner[d], frame.side), inside[d]))
         if size % frame.side and isinstance(here, Variable):
-            conditions.append(code("{} < {}", here, size))
+            inside_size = Condition(here, 0, size - 1)
+            conditions.append(Code(code("{} < {}", here, size).pieces, says=(inside_size,)))
             here = Variable(0, size - (frame.vector if d == along else 1), here.name)
         at.append(here)
     return at, conditions

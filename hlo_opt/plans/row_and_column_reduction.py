@@ -56,7 +56,7 @@ class RowsAndColumns(Rows):
         the thread's registers can also hold the next row. Registers hold twice as many elements of bf16, so fewer
         threads have results to combine (a gradient of 8,192 rows of 4,096: 88 us instead of 100)."""
         few = row_reduction.ROW_PER_THREAD // 2
-        is_short = self.columns <= few * THREADS and not self.in_pairs
+        is_short = self.columns <= few * THREADS and self.words == 1
         return few if is_short else row_reduction.ROW_PER_THREAD
 
     @property
@@ -135,8 +135,9 @@ def stretch_of(rows: Rows, target: DeviceTarget) -> int:
 
 def _walked(rows: Rows, target: DeviceTarget) -> RowsAndColumns:
     """The rows as a stretch of one row, without sums."""
-    in_pairs = rows.in_pairs and not target.in_lanes
-    return RowsAndColumns(rows.rows, rows.columns, rows.levels, rows.roots, rows.element_bytes, in_pairs=in_pairs)
+    is_bf16 = rows.words == row_reduction.PAIRED_TYPES["bf16"] and not target.in_lanes
+    words = rows.words if is_bf16 else 1.0
+    return RowsAndColumns(rows.rows, rows.columns, rows.levels, rows.roots, rows.element_bytes, words=words)
 
 
 def _may_share(rows: Rows, stretches: int, target: DeviceTarget, room: int) -> bool:

@@ -98,6 +98,11 @@ def may_be_reordered(reduce: Instruction) -> bool:
     )
 
 
+PAIRED_TYPES = {"bf16": 1 / 2, "f16": 2 / 3}
+"""Types of which a register can keep two elements, and registers for one: f16 are converted to and fro, so that rows
+which fill the registers of bf16 would spill."""
+
+
 @dataclass(frozen=True)
 class Rows:
     """Outputs (`roots` are positions) that the threads of rows write, and the reduces that these need, by level."""
@@ -112,8 +117,8 @@ class Rows:
     parts: int = 1
     is_flat: bool = False
     """Whether the rows are contiguous in memory."""
-    in_pairs: bool = False
-    """Whether all arrays along a row are bf16, so that a register can keep two elements."""
+    words: float = 1.0
+    """Registers that can keep an element of each array along a row: less than 1 where all are of `PAIRED_TYPES`."""
     is_read_once: bool = False
     """Whether rows are read in one pass, and there are enough to fill the device with fewer threads for each."""
     in_cluster: bool = False
@@ -221,7 +226,12 @@ class Rows:
     @property
     def most_in_registers(self) -> int:
         """Limit of the columns of a thread that registers keep from pass to pass."""
-        return MOST_KEPT * (1 + self.in_pairs)
+        return int(MOST_KEPT / self.words)
+
+    @property
+    def paired(self) -> frozenset[str]:
+        """The types of which a register may keep two elements."""
+        return frozenset(PAIRED_TYPES) if self.words < 1 else frozenset({"bf16"})
 
     @property
     def is_large(self) -> bool:
@@ -288,9 +298,12 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
     along = [leaf for shape in (*region.inputs, *region.outputs) for leaf in shape.leaves()]
     widths = [leaf.type.bytes for leaf in along if leaf.is_array and leaf.element_count == folded.space.elements]
     own = [leaf.type.bytes for leaf in folded.levels[0][0].shape.leaves()]
-    in_pairs = bool(widths) and all(
-        leaf.type.name == "bf16" for leaf in along if leaf.is_array and leaf.element_count == folded.space.elements
-    )
+    paired = {"bf16": PAIRED_TYPES["bf16"]} if target.in_lanes else PAIRED_TYPES  # a processor widens f16 in steps
+    words = [
+        paired.get(leaf.type.name, 1.0)
+        for leaf in along
+        if leaf.is_array and leaf.element_count == folded.space.elements
+    ]
     is_flat = _is_flat(folded) and all(leaf.type.per_byte == 1 for leaf in along if leaf.is_array)
     element_bytes = min(widths, default=max(own))
     fills = most(rows) * most(columns) >= target.resident_threads * AHEAD * MOST_NEIGHBOURS
@@ -301,7 +314,7 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
         folded.roots,
         element_bytes,
         is_flat=is_flat,
-        in_pairs=in_pairs,
+        words=max(words, default=1.0),
         is_read_once=is_read_once and fills,
         in_lanes=target.in_lanes,
     )

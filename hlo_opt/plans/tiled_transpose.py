@@ -156,7 +156,7 @@ def match(
         frames = {frame: moved for frame, moved in frames.items() if frame.width == 1}
     parts, rest = [], list(roots)
     for frame in sorted(frames, key=lambda f: -math.prod(f.sizes)):  # equal ones in the order of the text
-        tiles = _cover(region, rest, frame, frames[frame], shared_bytes, target.core_count)
+        tiles = _cover(region, rest, frame, frames[frame], shared_bytes, target)
         if tiles is not None:
             parts.append(tiles)
             rest = [n for n in rest if n not in tiles.roots]
@@ -170,7 +170,7 @@ def _cover(
     frame: TransposeFrame,
     transposes: Sequence[Instruction],
     room: int,
-    cores: int,
+    target: DeviceTarget,
 ) -> Tiles | None:
     needs = _read_in_tiles(region, roots, frame, transposes)
     tiled: list[Instruction] = []
@@ -182,8 +182,10 @@ def _cover(
             room -= size
     if not tiled:
         return None
-    bits = 8 * max(t.shape.type.bytes for t in tiled)
-    frame = replace(frame, vector=packing(frame.sizes, frame.permutation, bits, len(tiled), cores, whole_room))
+    if not target.in_lanes:  # lanes are vectors themselves: of two elements each, they would gather
+        bits = 8 * max(t.shape.type.bytes for t in tiled)
+        vector = packing(frame.sizes, frame.permutation, bits, len(tiled), target.core_count, whole_room)
+        frame = replace(frame, vector=vector)
     chosen = set(tiled)
     beside = above(map(source_of, tiled))
     moves = [t for t in transposes if source_of(t) is not t]

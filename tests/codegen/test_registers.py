@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hlo_opt.analysis.targets import InLanes
 from hlo_opt.codegen.host_plain import watched_unit
 from hlo_opt.codegen.lanes import as_loops
 from hlo_opt.diag import CheckError
@@ -172,13 +173,15 @@ def test_rows_that_share_a_block(tool: Any) -> None:
         tool.agrees(softmax(rows, 36 * 4), relative=1e-5)
 
 
-@pytest.mark.parametrize("columns", [17_000, 20_000, 32_768, 40_003])
-def test_a_register_keeps_two_narrow_numbers_where_it_must(tool: Any, columns: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "columns"), [*(("bf16", n) for n in (17_000, 20_000, 32_768, 40_003)), ("f16", 20_000), ("f16", 40_003)]
+)
+def test_a_register_keeps_two_narrow_numbers_where_it_must(tool: Any, kind: str, columns: int) -> None:
     small = replace(tool, target=replace(H100, core_count=1))  # of which few blocks are enough
-    kernel = small.kernel(softmax(2, columns, "bf16"))
-    assert count(kernel.source, r"unsigned int kept_") == 2 and "hlo_half_bf16" in kernel.source
+    kernel = small.kernel(softmax(2, columns, kind))
+    assert count(kernel.source, r"unsigned int kept_") == 2 and f"hlo_half_{kind}" in kernel.source
     assert count(kernel.source, r"in0\[") == 1 + (columns == 40_003)
-    small.agrees(softmax(2, columns, "bf16"), relative=0.02)
+    small.agrees(softmax(2, columns, kind), relative=0.02)
 
 
 BELOW_MOST = """HloModule m
@@ -205,14 +208,22 @@ def test_a_narrow_number_alone_in_its_register_is_kept(tool: Any) -> None:
     tool.agrees(BELOW_MOST, relative=0.02)
 
 
+def test_a_processor_keeps_f16_one_by_one(planner: Any) -> None:
+    """It widens them in several steps: once for each pass over a row would be slower than to read the row again."""
+    lanes = replace(planner, target=InLanes.of(planner.target))
+    assert "hlo_half_f16" in planner.kernel(softmax(1024, 40_003, "f16")).source
+    assert "hlo_half_f16" not in lanes.kernel(softmax(1024, 40_003, "f16")).source
+
+
 def test_shorter_rows_keep_one_in_a_register(planner: Any) -> None:
     assert "hlo_half_bf16" not in planner.kernel(softmax(2, 4096, "bf16")).source
 
 
-def test_two_in_a_register_spill_nothing(planner: Any) -> None:
+@pytest.mark.parametrize(("kind", "columns"), [("bf16", 32_768), ("f16", 32_768), ("f16", 24_000), ("f16", 40_003)])
+def test_two_in_a_register_spill_nothing(planner: Any, kind: str, columns: int) -> None:
     """512 threads of two blocks have 64 registers each, which half of the row fills halfway."""
     pytest.importorskip("cupy")
     from scripts.compile_kernels import compiled
 
-    found = compiled(planner.kernel(softmax(1024, 32_768, "bf16")), "", "sm_90")
+    found = compiled(planner.kernel(softmax(1024, columns, kind)), "", "sm_90")
     assert found.registers <= 64 and not found.spills

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hlo_opt.analysis.targets import InLanes
+from hlo_opt.codegen.lanes import as_loops
 from hlo_opt.ir import ELEMENT_TYPES
 
 TYPES = ("pred", "s8", "u8", "bf16", "f16", "s16", "f32", "s32", "u32", "f64", "s64", "u64", "c64", "c128")
@@ -70,6 +71,17 @@ def test_a_processor_moves_neighbours_without_tiles(planner: Any) -> None:
     texts = [transpose((333, 400, 3), (1, 0, 2)), transpose((330, 400, 31), (1, 0, 2), "s8")]
     assert kinds(planner, texts) == {"tiled-transpose"} and kinds(lanes, texts) == {"loop"}
     assert kinds(lanes, [transpose((333, 400), (1, 0))]) == {"tiled-transpose"}
+
+
+def test_a_processor_ends_its_loops_at_edges(planner: Any) -> None:
+    """Under a condition every access of its vectors has a mask, also those of tiles that are whole."""
+    lanes = replace(planner, target=InLanes.of(planner.target))
+    for kind in ("f32", "bf16"):  # one by one: two narrow elements of each lane would be gathered
+        text = as_loops(lanes.kernel(transpose((2000, 2040), (1, 0), kind)))
+        assert text is not None and text.count("hlo_lane < hlo_inside;") == text.count("hlo_lane < 32;") == 2
+        loops = text.split("#pragma omp simd")[1:]
+        assert len(loops) == 4 and not any("if (" in loop.split("\n}\n")[0] for loop in loops)
+        assert lanes.plan(transpose((2048, 2048), (1, 0), kind)).segments[0].vector == 1
 
 
 def test_a_reshape_of_another_order_is_a_move(tool: Any) -> None:

@@ -397,6 +397,25 @@ __device__ __forceinline__ unsigned short hlo_store_f16(float x) {
 #endif
 }
 
+// @hlo_pair_f16
+// as hlo_pair_bf16, of a number that is an f16
+__device__ __forceinline__ unsigned int hlo_pair_f16(unsigned int pair, int slot, float x) {
+  const unsigned int bits = hlo_store_f16(x);
+#ifdef __CUDA_ARCH__
+  return slot % 2 ? __byte_perm(pair, bits, 0x5410) : bits;
+#else
+  return slot % 2 ? (pair & 0xffffu) | bits << 16 : bits;
+#endif
+}
+
+// @hlo_half_f16
+__device__ __forceinline__ float hlo_half_f16(unsigned int pair, int slot) {
+#ifdef __CUDA_ARCH__
+  HLO_PTX_1("mov.b32", pair, "r", pair, "r");  // as in hlo_half_bf16
+#endif
+  return hlo_load_f16((unsigned short)(slot % 2 ? pair >> 16 : pair & 0xffffu));
+}
+
 // @hlo_round_f16
 __device__ __forceinline__ float hlo_round_f16(float x) { return hlo_load_f16(hlo_store_f16(x)); }
 
