@@ -104,11 +104,11 @@ def element(*names: str, start: Variable | None = None, end: int = 64, stride: i
 
 
 def test_what_is_a_walk_over_elements() -> None:
-    assert walk_lines(element("x"), {"round"}) is not None
-    assert walk_lines(element("x", "round"), {"round"}) is not None
-    assert walk_lines(element("x", "kept"), {"round"}) is None  # what the thread has found before
-    assert walk_lines(element("x", start=Variable(0, 31, "other")), {"round"}) is None
-    assert walk_lines(element("x", THREAD.text), {"round"}) is None
+    assert walk_lines(element("x"), {"round"}, {}) is not None
+    assert walk_lines(element("x", "round"), {"round"}, {}) is not None
+    assert walk_lines(element("x", "kept"), {"round"}, {}) is None  # what the thread has found before
+    assert walk_lines(element("x", start=Variable(0, 31, "other")), {"round"}, {}) is None
+    assert walk_lines(element("x", THREAD.text), {"round"}, {}) is None
 
 
 @pytest.mark.parametrize("name", CASES)
