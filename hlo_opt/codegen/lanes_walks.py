@@ -56,7 +56,7 @@ def walk_lines(item: StrideLoop, known: Collection[str], kinds: Mapping[str, str
         return None
     constants = cells - {name.text for name in written if name is not None}
     pointers = [Pointer(kinds.get(name, ""), Name(name), constant=name in constants) for name in sorted(cells)]
-    vector = 0 if any(isinstance(s, For) for s in walk(body)) else vector_lanes(body, pointers)
+    vector = vector_lanes(body, pointers)
     lines = []
     try:
         for rows in itertools.pairwise(array.rows):
@@ -96,11 +96,13 @@ def _in_runs(
 def _in_vectors(first: int, end: int, vector: int) -> list[tuple[int, int]]:
     """The lanes of a part as whole vectors and a last one that ends with the part, of which the first lanes have run
     before: what is left over compilers run in ever shorter vectors, and then lane by lane. `vector` lanes are a longest
-    vector, 0 where no lane may run twice; a shorter part has vectors of half as many."""
+    vector, 0 where no lane may run twice; a shorter part has vectors of half as many. A rest that is one shorter vector
+    stays."""
     lanes = end - first
     if lanes < vector:
         vector //= 2
-    if not vector <= lanes <= VECTORS * vector or lanes % vector == 0:
+    rest = lanes % vector if vector <= lanes <= VECTORS * vector and vector else 0
+    if rest & (rest - 1) == 0:
         return [(first, end)]
     return [(first, first + lanes // vector * vector), (end - vector, end)]
 
