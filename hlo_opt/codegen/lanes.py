@@ -118,8 +118,7 @@ def _loops_of(kernel: Kernel, body: Sequence[Statement]) -> str | None:
         counts=counts,
         chosen="\n".join(chosen),
         grid=grid,
-        handed={p.name.text for p in kernel.tree.parameters if not p.alone},
-        constants={p.name.text for p in kernel.tree.parameters if p.constant},
+        parameters=kernel.tree.parameters,
     )
 
 

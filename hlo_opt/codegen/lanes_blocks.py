@@ -14,6 +14,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import TypeGuard
 
+from hlo_opt.codegen.kernel import Pointer
 from hlo_opt.codegen.lanes_alive import keep_alive
 from hlo_opt.codegen.lanes_merges import merges
 from hlo_opt.codegen.lanes_stretch_text import WIDE, StretchText
@@ -70,18 +71,17 @@ def block_function(
     counts: bool = False,
     chosen: str = "",
     grid: int = 0,
-    handed: Set[str] = frozenset(),
-    constants: Set[str] = frozenset(),
+    parameters: Sequence[Pointer] = (),
 ) -> str | None:
     """The function `signature` with the body of a kernel for all threads of a block of that size; None where loops
     cannot follow it. `chosen` are its first lines. With `simd`, threads that do not meet go side by side; with
     `counts`, blocks count themselves on several processors. `grid`: blocks that wait for each other, of which the
-    function runs all; else it runs one. `handed`: pointers to what such blocks hand to each other; `constants`: to what
-    nobody writes."""
+    function runs all; else it runs one. `parameters` are those of the kernel."""
     writer = _Writer(block, simd, counts, grid)
-    writer.constants = constants
+    writer.constants = {p.name.text for p in parameters if p.constant}
+    writer.kinds = {p.name.text: p.kind for p in parameters}
     try:
-        return writer.function(signature, body, chosen, handed)
+        return writer.function(signature, body, chosen, {p.name.text for p in parameters if not p.alone})
     except UnknownError:
         return None
 
@@ -105,6 +105,8 @@ class _Writer(StretchText):
         """Whether threads leave before others do."""
         self.current = Stretch(self.alive)
         self.count = 0
+        self.kinds: dict[str, str] = {}
+        """The C++ types of elements of arrays: of the kernel's parameters, and of those that threads share."""
 
     # ---- into stretches
 
@@ -220,6 +222,7 @@ class _Writer(StretchText):
                 return
             case DeclaredArray(kind, name, shared=shared):
                 self.declare(name, kind)
+                self.kinds[name.text] = kind
                 if shared:
                     self.shared.append(item)
                     self.uniform.add(name.text)
@@ -312,7 +315,7 @@ class _Writer(StretchText):
                 raise UnknownError("a thread leaves")
             if isinstance(item, StrideLoop) and (self.is_own(item.start) or self.is_same_start(item)):
                 self.flush(nodes)
-                lines = walk_lines(item, self.uniform) if self.simd else None
+                lines = walk_lines(item, self.uniform, self.kinds) if self.simd else None
                 nodes.append(self.inside_out(item) if lines is None else "\n".join(lines))
                 return
             if not (isinstance(item, For) and self.only_moves(item)):

@@ -9,13 +9,15 @@ compilers make masked vector code at best.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from hlo_opt.codegen.kernel import Pointer
 from hlo_opt.codegen.lanes_alive import numbers_of
 from hlo_opt.codegen.lanes_chunk_text import LANE, ROW, ChunkWriter, UnknownError
+from hlo_opt.codegen.lanes_parts import vector_lanes
 from hlo_opt.codegen.lanes_runs import run_lines, runs_of
 from hlo_opt.codegen.lanes_text import digits_in
 from hlo_opt.codegen.statements import THREAD
@@ -29,13 +31,16 @@ LEAST_OF_FOLDS = 4
 """Elements of a row that is worth a loop where each is a fold: rows side by side would gather the terms."""
 PARTS = 9
 """Most parts of an array: each has the statements once more."""
+VECTORS = 16
+"""Vectors of a part of a row of which what is left over is worth a vector of its own."""
 LONGEST = 1 << 20
 """Rows, or elements of a row, for each of which a condition is worked out."""
 
 
-def walk_lines(item: StrideLoop, known: Collection[str]) -> list[str] | None:
+def walk_lines(item: StrideLoop, known: Collection[str], kinds: Mapping[str, str]) -> list[str] | None:
     """The lines of a walk of a block whose threads begin with the elements that have their numbers. `known` are
-    variables that are the same for all threads. None where it is something else."""
+    variables that are the same for all threads, `kinds` the C++ types of elements of arrays. None where it is something
+    else."""
     body = [s for s in item.body if not isinstance(s, Note)]
     if item.start != Variable(0, item.stride - 1, THREAD.text):
         return None
@@ -50,35 +55,56 @@ def walk_lines(item: StrideLoop, known: Collection[str]) -> list[str] | None:
     if array is None:
         return None
     constants = cells - {name.text for name in written if name is not None}
+    pointers = [Pointer(kinds.get(name, ""), Name(name), constant=name in constants) for name in sorted(cells)]
+    vector = vector_lanes(body, pointers)
     lines = []
     try:
         for rows in itertools.pairwise(array.rows):
             lines.append(f"for (long long {ROW} = {rows[0]}; {ROW} < {rows[1]}; ++{ROW}) {{")
             for first, end in itertools.pairwise(array.lanes):
-                values = {item.name.text: array.place(*rows, first, end)}
-                lines += ["{", *_part_lines(body, values, array.row, constants, known, (first, end)), "}"]
+
+                def values_of(first: int, end: int, rows: tuple[int, int] = rows) -> dict[str, Expression]:
+                    return {item.name.text: array.place(*rows, first, end)}
+
+                part = _in_runs(body, values_of(first, end), array.row, constants, known, (first, end))
+                if part is not None:
+                    lines += ["{", *part, "}"]
+                    continue
+                for bounds in _in_vectors(first, end, vector):
+                    writer = ChunkWriter(values_of(*bounds), array.row, constants, *bounds)
+                    writer.uniform |= set(known)
+                    lines += ["{", *writer.lines_of(body), "}"]
             lines.append("}")
     except UnknownError:
         return None
     return lines
 
 
-def _part_lines(
+def _in_runs(
     body: Sequence[Statement],
     values: dict[str, Expression],
     row: int,
     constants: set[str],
     known: Collection[str],
     bounds: tuple[int, int],
-) -> list[str]:
-    """The lines of a part of a row."""
-    for run in runs_of(body, values, *bounds):
-        lines = run_lines(body, values, run, row, constants, known, bounds)
-        if lines is not None:
-            return lines
-    writer = ChunkWriter(values, row, constants, *bounds)
-    writer.uniform |= set(known)
-    return writer.lines_of(body)
+) -> list[str] | None:
+    """The lines of a part of a row in runs; None where it has none."""
+    each = (run_lines(body, values, run, row, constants, known, bounds) for run in runs_of(body, values, *bounds))
+    return next((lines for lines in each if lines is not None), None)
+
+
+def _in_vectors(first: int, end: int, vector: int) -> list[tuple[int, int]]:
+    """The lanes of a part as whole vectors and a last one that ends with the part, of which the first lanes have run
+    before: what is left over compilers run in ever shorter vectors, and then lane by lane. `vector` lanes are a longest
+    vector, 0 where no lane may run twice; a shorter part has vectors of half as many. A rest that is one shorter vector
+    stays."""
+    lanes = end - first
+    if lanes < vector:
+        vector //= 2
+    rest = lanes % vector if vector <= lanes <= VECTORS * vector and vector else 0
+    if rest & (rest - 1) == 0:
+        return [(first, end)]
+    return [(first, first + lanes // vector * vector), (end - vector, end)]
 
 
 def _array(assign: Assign) -> Name | None:

@@ -82,6 +82,44 @@ def test_a_row_is_cut_where_a_condition_changes() -> None:
     assert "if (" not in text
 
 
+def largest_around(kind: str, lanes: int) -> str:
+    """A loop that takes the largest of an element and its neighbours."""
+    shape, moves = f"{kind}[8,{lanes}]", [(1, 1), (1, lanes - 1), (0, 1)]
+    lines, last = list[str](), "x1"
+    for number, (dimension, steps) in enumerate(moves):
+        lines += [s.replace("f32", kind) for s in rolled(shape, dimension, [8, lanes], steps, f"q{number}")]
+        lines.append(f"y{number} = {shape} maximum({last}, q{number})")
+        last = f"y{number}"
+    return loop([shape], lines, [last], rounds=3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "lanes", "expected"),
+    [
+        ("f32", 64, [(1, 49), (47, 63)]),
+        ("f32", 24, [(1, 17), (7, 23)]),
+        ("f32", 18, [(1, 17)]),  # a whole vector
+        ("f32", 22, [(1, 21)]),  # the rest is one shorter vector
+        ("f32", 600, [(1, 599)]),  # the rest is little of many
+        ("u8", 64, [(1, 33), (31, 63)]),
+        ("u8", 22, [(1, 21)]),  # less than half a vector
+    ],
+)
+def test_a_part_ends_with_a_whole_vector(kind: str, lanes: int, expected: list[tuple[int, int]]) -> None:
+    """Of 16 floats, or of 64 bytes; of half as many where a part is shorter."""
+    made = plan(region_of_text(largest_around(kind, lanes)), InLanes.of(H100))
+    assert isinstance(made, Plan)
+    text = as_loops(emit_kernel(made))
+    assert text is not None
+    for low, high in expected:
+        assert f"for (int hlo_lane = {low}; hlo_lane < {high}; ++hlo_lane)" in text
+
+
+@pytest.mark.parametrize(("kind", "lanes"), [("f32", 64), ("f32", 24), ("u8", 64), ("bf16", 47)])
+def test_lanes_that_run_twice_write_the_same(kind: str, lanes: int, tool: Any) -> None:
+    tool.agrees(largest_around(kind, lanes))
+
+
 PLACE, AT = Variable(0, 63, "place"), Name("place")
 
 
@@ -104,11 +142,11 @@ def element(*names: str, start: Variable | None = None, end: int = 64, stride: i
 
 
 def test_what_is_a_walk_over_elements() -> None:
-    assert walk_lines(element("x"), {"round"}) is not None
-    assert walk_lines(element("x", "round"), {"round"}) is not None
-    assert walk_lines(element("x", "kept"), {"round"}) is None  # what the thread has found before
-    assert walk_lines(element("x", start=Variable(0, 31, "other")), {"round"}) is None
-    assert walk_lines(element("x", THREAD.text), {"round"}) is None
+    assert walk_lines(element("x"), {"round"}, {}) is not None
+    assert walk_lines(element("x", "round"), {"round"}, {}) is not None
+    assert walk_lines(element("x", "kept"), {"round"}, {}) is None  # what the thread has found before
+    assert walk_lines(element("x", start=Variable(0, 31, "other")), {"round"}, {}) is None
+    assert walk_lines(element("x", THREAD.text), {"round"}, {}) is None
 
 
 @pytest.mark.parametrize("name", CASES)
