@@ -52,7 +52,7 @@ from hlo_opt.jax.report import Report, line
 from hlo_opt.jax.wire import Replacement
 from hlo_opt.ops.sets import launches, looped
 from hlo_opt.passes import run
-from hlo_opt.runtime.host.compiler import bounded_compiler
+from hlo_opt.runtime.host.compiler import CompilerStopped, bounded_compiler, compiler_until
 from hlo_opt.runtime.host.freezing import freeze
 from hlo_opt.runtime.host.frozen import Frozen
 from hlo_opt.runtime.host.lanes_schedule import lanes_schedule
@@ -73,7 +73,8 @@ SECONDS_OF_OPERATION = 0.004
 """The time to fuse and compile an operation: a region is started only if the remaining time is enough for it."""
 
 COMPILER_SECONDS = 20
-"""Limit of the processor time of a run of the C++ compiler. For long kernels with many arrays it may need minutes."""
+"""Limit of the processor time of a run of the C++ compiler. For long kernels with many arrays it may need minutes. What
+takes longer is given up for good. On a busy machine that may be minutes, too: `HookOptions.seconds` limits these."""
 
 MOST_WORK = 3_000_000_000
 """Limit of elements that a timed region computes: more take XLA seconds."""
@@ -116,6 +117,8 @@ class Decision:
     chosen: list[Chosen] = field(default_factory=list)
     is_whole: bool = True
     """Whether all regions were considered."""
+    found: int = 0
+    """The number of regions whose verdicts are new."""
     is_stopped: bool = False
     """Whether `stop` ended it: then the decision is not cached."""
 
@@ -131,7 +134,8 @@ class Decision:
         """Decides about the regions of the entry, by falling work, and then about those inside loops, branches and
         calls that stay, where the backend may."""
         self._memories = Memories(module)
-        self._run_in(module.entry, 1, None)
+        with compiler_until(self._end):
+            self._run_in(module.entry, 1, None)
 
     def _run_in(self, computation: Computation, rounds: int, caller: Instruction | None) -> None:
         """Decides about a computation that runs `rounds` times in a run of the module: the entry, or the body of its
@@ -279,8 +283,12 @@ class Decision:
         if verdict is None and size_of(region.members) * SECONDS_OF_OPERATION > seconds_left:
             return self._late(region)
         if verdict is None:
-            verdict = self._verdict(own, key, region, is_whole, rounds)
+            try:
+                verdict = self._verdict(own, key, region, is_whole, rounds)
+            except CompilerStopped:
+                return self._late(region)
             records.keep_verdict(key, verdict)
+            self.found += 1
         if verdict.why:
             self._say(verdict.why, region, why=verdict.text)
             return False
@@ -309,7 +317,8 @@ class Decision:
         try:
             if not self.backend.handler().has(in_place):
                 self.backend.build(own, in_place, self.wish.preset)
-        except HloOptError:
+        except HloOptError as fault:
+            self.is_whole = self.is_whole and not isinstance(fault, CompilerStopped)
             return key
         return in_place
 
@@ -350,9 +359,11 @@ class Decision:
         return self._built(own, key) if self.wish.takes(least, rounds, self._win) else least
 
     def _built(self, own: Module, key: str) -> Verdict:
-        """Builds a region. Returns the verdict by estimates."""
+        """Builds a region. Returns the verdict by estimates. Raises CompilerStopped where the time is up."""
         try:
             return Verdict(*self.backend.build(own, key, self.wish.preset))
+        except CompilerStopped:  # no verdict: it may be quick elsewhere
+            raise
         except HloOptError as fault:
             return Verdict(why="JAX201", text=f"{fault.code} {fault.message}")
 
