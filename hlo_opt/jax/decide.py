@@ -52,7 +52,7 @@ from hlo_opt.jax.report import Report, line
 from hlo_opt.jax.wire import Replacement
 from hlo_opt.ops.sets import launches, looped
 from hlo_opt.passes import run
-from hlo_opt.runtime.host.compiler import CompilerStopped, bounded_compiler, compiler_until
+from hlo_opt.runtime.host.compiler import CompilerStopped, bounded_compiler, check_time, compiler_until
 from hlo_opt.runtime.host.freezing import freeze
 from hlo_opt.runtime.host.frozen import Frozen
 from hlo_opt.runtime.host.lanes_schedule import lanes_schedule
@@ -393,8 +393,12 @@ def _does_all(entry: Computation, gone: Iterable[str]) -> bool:
 
 
 def build(module: Module, preset: str) -> Frozen:
-    """The kernels of a region's module. Raises an HloOptError if it needs NumPy."""
-    schedule = lanes_schedule(run(simple_form(module), preset).module)
+    """The kernels of a region's module. Raises an HloOptError if it needs NumPy, and CompilerStopped if the time is up
+    between two steps."""
+    fused = run(simple_form(module), preset).module
+    check_time()
+    schedule = lanes_schedule(fused)
+    check_time()
     return freeze(HostProgram(schedule, Reference(schedule.module)))
 
 

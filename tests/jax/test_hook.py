@@ -442,6 +442,13 @@ def test_a_compiler_that_sleeps_ends_with_the_time(
     assert [line.code for line in compiled_with(60.0).lines] == ["JAX401", "JAX001"]
 
 
+def test_time_is_looked_at_between_the_steps_of_a_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decide, "lanes_schedule", lambda _: pytest.fail("went on"))
+    module = hlo_opt.jax.lower(jax.jit(wave), X)
+    with compiler.compiler_until(time.monotonic()), pytest.raises(compiler.CompilerStopped):
+        decide.build(module, "default")
+
+
 def test_what_there_is_never_time_for_is_given_up(empty_cache: Callable[[], None]) -> None:
     reports = [compiled_with(-1.0) for _ in range(4)]
     assert [report.count("JAX304") for report in reports] == [0, 1, 0, 0]

@@ -175,6 +175,12 @@ def compiler_until(end: float) -> Iterator[None]:
         _until.reset(before)
 
 
+def check_time() -> None:
+    """Raises CompilerStopped where the caller has no time left: before work that leads to a run of the compiler."""
+    if time.monotonic() > _until.get():
+        raise CompilerStopped("no time is left to write and compile a kernel")
+
+
 ANSWER_SECONDS = 60.0
 """The time that the compiler has for an empty file."""
 
