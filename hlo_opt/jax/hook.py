@@ -124,7 +124,7 @@ class Hook:
             places, chosen = Places(module), known.chosen
             for c in chosen:
                 found = replaced(module.name, c, places)
-                self.report.add(line("JAX401", module.name, c.region, source=found.source))
+                self.report.add(line("JAX401", module.name, c.label, source=found.source))
                 self.report.add(found)
             if known.tries:
                 self.report.add(line("JAX304", module.name))
@@ -141,7 +141,7 @@ class Hook:
 def replaced(module: str, c: records.Chosen, places: Places) -> Line:
     """The report's line of a replaced region."""
     times = {"ours_us": c.ours_us, "xla_us": c.xla_us}
-    return line("JAX001", module, c.region, bytes_written=c.written, source=c.place(places.of), **times)
+    return line("JAX001", module, c.label, bytes_written=c.written, source=c.place(places.of), **times)
 
 
 def decided(

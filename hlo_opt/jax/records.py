@@ -41,13 +41,15 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A replacement, with the data of its line in the report."""
+    """A replacement, with the data of its line in the report. `region` is the instruction with the most work, `label`
+    what the report calls the region."""
 
     change: Replacement
     region: str
     written: int
     ours_us: float
     xla_us: float
+    label: str
 
     def place(self, of: Callable[[str, Iterable[str]], str]) -> str:
         """The Python line, by `Places.of`."""

@@ -7,8 +7,8 @@ program, its ratio is noise: it counts as 1, and how far such ratios are off is 
 times as often. Prints for each the median times, the median ratio of pairs with its quartiles and that of the quickest
 runs (above 1: the hook is quicker), the share of the bytes that kernels outside libraries write which kernels of ours
 write, how many regions were replaced, the CPU time of compiling without the hook, the time that the hook adds with an
-empty cache and the CPU time that it adds with a warm one, and how far results are apart, of the largest. Where they are
-too far apart, XLA runs with each input a rounding off, too: results that then move as far are chaotic, and tell nothing.
+empty cache and the CPU time that it adds with a warm one, and how far results are apart, of the largest. If that is too
+far, XLA also runs with each input a rounding off: results that then move as far are chaotic, and tell nothing.
 With `JAX_PLATFORMS=cuda,cpu` programs run on a GPU. With --jobs, and on a GPU, several processes compile, and one at a
 time runs. Exits with 1 where a program fails, results are too far apart, or a warm cache adds more than it may: 30 % of
 XLA's time, or 100 ms.
@@ -196,6 +196,7 @@ def measure(
         records.forget()
         with hlo_opt.jax.fusing(min_saving_us=min_saving_us, wait=True) as again:
             compiled()
+            hlo_opt.jax.wait()  # for what the first compilation had no time for
         if lines:
             print(report)
         is_same = not report.replaced and _compiled_text(ours) == _compiled_text(plain)

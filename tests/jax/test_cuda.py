@@ -513,7 +513,7 @@ def test_what_would_move_others_is_left_where_memory_is_written_again(is_donated
     decision = Decision("m", HookOptions(seconds=0), report, backend=backend)
     decision.run(module)
     region = Candidate(module.entry, tuple(i for i in module.entry.instructions if i.name in ("a", "b")))
-    decision.chosen.append(Chosen(change_of(region, "key", 0), "a", 0, 1.0, 2.0))
+    decision.chosen.append(Chosen(change_of(region, "key", 0), "a", 0, 1.0, 2.0, "a"))
     decision.keep_order(message)
     assert len(decision.chosen) == kept and report.count("JAX209") == 1 - kept
 

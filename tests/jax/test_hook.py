@@ -442,10 +442,20 @@ def test_a_compiler_that_sleeps_ends_with_the_time(
     assert [line.code for line in compiled_with(60.0).lines] == ["JAX401", "JAX001"]
 
 
+def test_a_piece_is_told_from_its_whole(empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have the name of the instruction with the most work."""
+    monkeypatch.setattr(decide, "times", lambda *_, **_kind: (100.0, 1.0))
+    with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
+        jax.jit(lambda x: jax.nn.softmax(rounds(wave(x)), -1)).lower(X).compile()
+    lost = [line.region for line in report.lines if line.code == "JAX202"]
+    assert len(lost) > 1 and len(set(lost)) == len(lost), str(report)
+    assert any(" of its " in region and region.endswith(" operations)") for region in lost)
+
+
 def test_time_is_looked_at_between_the_steps_of_a_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decide, "lanes_schedule", lambda _: pytest.fail("went on"))
     module = hlo_opt.jax.lower(jax.jit(wave), X)
-    with compiler.compiler_until(time.monotonic()), pytest.raises(compiler.CompilerStopped):
+    with compiler.compiler_until(time.monotonic()), pytest.raises(compiler.CompilerTimeError):
         decide.build(module, "default")
 
 

@@ -133,7 +133,7 @@ def test_a_compiler_without_time_is_ended(
     monkeypatch.setenv("CXX", str(asleep))
     compiler.processor(compiler.find_compiler())
     begun = time.monotonic()
-    with compiler.compiler_until(begun + 1), pytest.raises(compiler.CompilerStopped, match="HLO511"):
+    with compiler.compiler_until(begun + 1), pytest.raises(compiler.CompilerTimeError, match="HLO511"):
         compiler.built([UNIT.replace("42", str(n)) for n in range(units)])
     assert time.monotonic() - begun < 60
     started = [int(line) for line in (tmp_path / "begun").read_text().split()]

@@ -154,7 +154,7 @@ def _version(command: tuple[str, ...]) -> str:
     return asked(command, "--version").stdout
 
 
-class CompilerStopped(BackendError):
+class CompilerTimeError(BackendError):
     """A run of the C++ compiler was ended because its caller has no time left. That says nothing of the kernel: on a
     machine with less to do it may be quick."""
 
@@ -167,7 +167,7 @@ _until: ContextVar[float] = ContextVar("until", default=math.inf)
 @contextmanager
 def compiler_until(end: float) -> Iterator[None]:
     """Ends runs of the C++ compiler in this thread that are not done at this time of `time.monotonic()`: these builds
-    raise CompilerStopped. A limit of processor time says nothing of how long a busy machine needs."""
+    raise CompilerTimeError. A limit of processor time says nothing of how long a busy machine needs."""
     before = _until.set(end)
     try:
         yield
@@ -176,9 +176,9 @@ def compiler_until(end: float) -> Iterator[None]:
 
 
 def check_time() -> None:
-    """Raises CompilerStopped where the caller has no time left: before work that leads to a run of the compiler."""
+    """Raises CompilerTimeError where the caller has no time left: before work that leads to a run of the compiler."""
     if time.monotonic() > _until.get():
-        raise CompilerStopped("no time is left to write and compile a kernel")
+        raise CompilerTimeError("no time is left to write and compile a kernel")
 
 
 ANSWER_SECONDS = 60.0
@@ -187,7 +187,7 @@ ANSWER_SECONDS = 60.0
 
 def asked(command: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:
     """What the compiler answers, given an empty file. Raises BackendError where it does not start (HLO510), and where
-    it does not end (HLO511): CompilerStopped where the caller has no time left."""
+    it does not end (HLO511): CompilerTimeError where the caller has no time left."""
     left = _until.get() - time.monotonic()
     try:
         return subprocess.run(
@@ -201,7 +201,7 @@ def asked(command: Sequence[str], *arguments: str) -> subprocess.CompletedProces
         )
     except subprocess.TimeoutExpired:
         if left < ANSWER_SECONDS:
-            raise CompilerStopped(f"the C++ compiler {command[0]} was ended: no time is left for it") from None
+            raise CompilerTimeError(f"the C++ compiler {command[0]} was ended: no time is left for it") from None
         raise BackendError(
             f"the C++ compiler {command[0]} takes more than {ANSWER_SECONDS:g} s for an empty file", code="HLO511"
         ) from None
@@ -389,12 +389,12 @@ def _start(arguments: list[str], folder: Path) -> subprocess.Popen[str]:
 
 
 def _messages(run: subprocess.Popen[str]) -> str:
-    """Wait for a compiler's run. Returns what it says. Raises CompilerStopped where the time is up before."""
+    """Wait for a compiler's run. Returns what it says. Raises CompilerTimeError where the time is up before."""
     left = _until.get() - time.monotonic()
     try:
         return run.communicate(timeout=None if math.isinf(left) else max(0.0, left))[1]
     except subprocess.TimeoutExpired:
-        raise CompilerStopped("the C++ compiler was ended: no time is left for its kernel") from None
+        raise CompilerTimeError("the C++ compiler was ended: no time is left for its kernel") from None
 
 
 def _end(run: subprocess.Popen[str]) -> None:
