@@ -51,7 +51,7 @@ from hlo_opt.jax.report import Report, line
 from hlo_opt.jax.wire import Replacement
 from hlo_opt.ops.sets import launches, looped
 from hlo_opt.passes import run
-from hlo_opt.runtime.host.compiler import bounded_compiler
+from hlo_opt.runtime.host.compiler import CompilerTimeError, bounded_compiler, check_time, compiler_until
 from hlo_opt.runtime.host.freezing import freeze
 from hlo_opt.runtime.host.frozen import Frozen
 from hlo_opt.runtime.host.lanes_schedule import lanes_schedule
@@ -72,7 +72,8 @@ SECONDS_OF_OPERATION = 0.004
 """The time to fuse and compile an operation: a region is started only if the remaining time is enough for it."""
 
 COMPILER_SECONDS = 20
-"""Limit of the processor time of a run of the C++ compiler. For long kernels with many arrays it may need minutes."""
+"""Limit of the processor time of a run of the C++ compiler. For long kernels with many arrays it may need minutes. What
+takes longer is given up for good. On a busy machine that may be minutes, too: `HookOptions.seconds` limits these."""
 
 MOST_WORK = 3_000_000_000
 """Limit of elements that a timed region computes: more take XLA seconds."""
@@ -115,6 +116,8 @@ class Decision:
     chosen: list[Chosen] = field(default_factory=list)
     is_whole: bool = True
     """Whether all regions were considered."""
+    found: int = 0
+    """The number of regions whose verdicts are new."""
     is_stopped: bool = False
     """Whether `stop` ended it: then the decision is not cached."""
 
@@ -124,12 +127,15 @@ class Decision:
         self._little: list[Chosen] = []
         self._endings: dict[Computation, Ending] = {}
         self._win = WIN if self.backend.is_timed else ESTIMATED_WIN
+        self._named: dict[tuple[str, str], Candidate] = {}
+        """The first region of each name in a computation."""
 
     def run(self, module: Module) -> None:
         """Decides about the regions of the entry, by falling work, and then about those inside loops, branches and
         calls that stay, where the backend may."""
         self._memories = Memories(module)
-        self._run_in(module.entry, 1, None)
+        with compiler_until(self._end):
+            self._run_in(module.entry, 1, None)
 
     def _run_in(self, computation: Computation, rounds: int, caller: Instruction | None) -> None:
         """Decides about a computation that runs `rounds` times in a run of the module: the entry, or the body of its
@@ -241,12 +247,20 @@ class Decision:
 
     def _say(self, code: str, region: Candidate, **numbers: str | int | float) -> None:
         source = self.place(region.computation.name, (region.name, *(i.name for i in region.members)))
-        self.report.add(line(code, self.module, region.name, bytes_written=region.written, source=source, **numbers))
+        label = self._label(region)
+        self.report.add(line(code, self.module, label, bytes_written=region.written, source=source, **numbers))
+
+    def _label(self, region: Candidate) -> str:
+        """A region's name in the report: a piece that has the name of what it is a piece of is told by its size."""
+        whole = self._named.setdefault((region.computation.name, region.name), region)
+        if whole.members == region.members:
+            return region.name
+        return f"{region.name} ({size_of(region.members)} of its {size_of(whole.members)} operations)"
 
     def _say_of(self, code: str, c: Chosen, **numbers: float) -> None:
         """Reports why a chosen region is dropped."""
         source = c.place(self.place)
-        self.report.add(line(code, self.module, c.region, bytes_written=c.written, source=source, **numbers))
+        self.report.add(line(code, self.module, c.label, bytes_written=c.written, source=source, **numbers))
 
     def _take(self, region: Candidate, rounds: int, is_loop: bool) -> bool:
         """Chooses a region of a computation that runs `rounds` times, and may be a loop's body, if that saves time.
@@ -279,8 +293,12 @@ class Decision:
         if verdict is None and size_of(region.members) * SECONDS_OF_OPERATION > seconds_left:
             return self._late(region)
         if verdict is None:
-            verdict = self._verdict(own, key, region, is_whole, rounds)
+            try:
+                verdict = self._verdict(own, key, region, is_whole, rounds)
+            except CompilerTimeError:
+                return self._late(region)
             records.keep_verdict(key, verdict)
+            self.found += 1
         if verdict.why:
             self._say(verdict.why, region, why=verdict.text)
             return False
@@ -293,7 +311,9 @@ class Decision:
             if is_loop:
                 key = self._in_place(region, key)
             change = change_of(region, key, self.backend.memory(key))
-            self.chosen.append(Chosen(change, region.name, region.written * rounds, ours_us, xla_us))
+            self.chosen.append(
+                Chosen(change, region.name, region.written * rounds, ours_us, xla_us, self._label(region))
+            )
             if is_loop and region.work <= SMALL_WORK:
                 self._little.append(self.chosen[-1])
         return is_taken
@@ -309,7 +329,8 @@ class Decision:
         try:
             if not self.backend.handler().has(in_place):
                 self.backend.build(own, in_place, self.wish.preset)
-        except HloOptError:
+        except HloOptError as fault:
+            self.is_whole = self.is_whole and not isinstance(fault, CompilerTimeError)
             return key
         return in_place
 
@@ -351,9 +372,11 @@ class Decision:
         return self._built(own, key) if self.wish.takes(least, rounds, self._win) else least
 
     def _built(self, own: Module, key: str) -> Verdict:
-        """Builds a region. Returns the verdict by estimates."""
+        """Builds a region. Returns the verdict by estimates. Raises CompilerTimeError where the time is up."""
         try:
             return Verdict(*self.backend.build(own, key, self.wish.preset))
+        except CompilerTimeError:  # no verdict: it may be quick elsewhere
+            raise
         except HloOptError as fault:
             return Verdict(why="JAX201", text=f"{fault.code} {fault.message}")
 
@@ -383,8 +406,12 @@ def _does_all(entry: Computation, gone: Iterable[str]) -> bool:
 
 
 def build(module: Module, preset: str) -> Frozen:
-    """The kernels of a region's module. Raises an HloOptError if it needs NumPy."""
-    schedule = lanes_schedule(run(simple_form(module), preset).module)
+    """The kernels of a region's module. Raises an HloOptError if it needs NumPy, and CompilerTimeError if the time is
+    up between two steps."""
+    fused = run(simple_form(module), preset).module
+    check_time()
+    schedule = lanes_schedule(fused)
+    check_time()
     return freeze(HostProgram(schedule, Reference(schedule.module)))
 
 

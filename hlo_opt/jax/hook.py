@@ -37,6 +37,7 @@ from hlo_opt.runtime.host.compiler import compiler_that_gives_way
 
 if TYPE_CHECKING:
     from hlo_opt.jax.cuda import CudaHandler
+    from hlo_opt.jax.decide import Decision
 
 SWITCH = "HLO_OPT_JAX"
 """The environment variable; if it is `0`, `install` does nothing."""
@@ -118,13 +119,16 @@ class Hook:
             self.report.add(line("JAX101", module.name))
             return None
         key = self.wish.key(module.fingerprint(), backend.name)
-        chosen = records.module_of(key)
-        if chosen is not None and all(backend.handler().has(c.change.key) for c in chosen):  # else the cache lost some
-            places = Places(module)
+        known = records.module_of(key)
+        if known is not None and all(backend.handler().has(c.change.key) for c in known.chosen):  # else some are lost
+            places, chosen = Places(module), known.chosen
             for c in chosen:
                 found = replaced(module.name, c, places)
-                self.report.add(line("JAX401", module.name, c.region, source=found.source))
+                self.report.add(line("JAX401", module.name, c.label, source=found.source))
                 self.report.add(found)
+            if known.tries:
+                self.report.add(line("JAX304", module.name))
+                _BACKGROUND.put(lambda: decided(message, module, key, self.wish, self.report, backend))
         elif self.waits:
             chosen = decided(message, module, key, self.wish, self.report, backend)
         else:
@@ -137,7 +141,7 @@ class Hook:
 def replaced(module: str, c: records.Chosen, places: Places) -> Line:
     """The report's line of a replaced region."""
     times = {"ours_us": c.ours_us, "xla_us": c.xla_us}
-    return line("JAX001", module, c.region, bytes_written=c.written, source=c.place(places.of), **times)
+    return line("JAX001", module, c.label, bytes_written=c.written, source=c.place(places.of), **times)
 
 
 def decided(
@@ -163,8 +167,18 @@ def decided(
     for c in chosen:
         report.add(replaced(name, c, places))
     if not decision.is_stopped:
-        records.keep_module(key, chosen)
+        records.keep_module(key, records.Choice(chosen, _tries(decision, key)))
     return chosen
+
+
+def _tries(decision: Decision, key: str) -> int:
+    """How often the rest of a module is tried again: it ends, for there are fewer regions left each time, or it is a
+    time in a row that found nothing."""
+    if decision.is_whole:
+        return 0
+    before = records.module_of(key)
+    left = before.tries if before is not None and before.tries else records.TRIES
+    return records.TRIES if decision.found else left - 1
 
 
 class Background:

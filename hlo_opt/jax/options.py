@@ -17,7 +17,7 @@ EVEN = 1.02
 
 @dataclass(frozen=True)
 class HookOptions:
-    """The user's options: see `hlo_opt.jax.install`."""
+    """The user's options: see `hlo_opt.jax.install`. `seconds` is the limit of the time for a module, by the clock."""
 
     preset: str = "default"
     min_saving_us: float = 1.0

@@ -41,22 +41,37 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A replacement, with the data of its line in the report."""
+    """A replacement, with the data of its line in the report. `region` is the instruction with the most work, `label`
+    what the report calls the region."""
 
     change: Replacement
     region: str
     written: int
     ours_us: float
     xla_us: float
+    label: str
 
     def place(self, of: Callable[[str, Iterable[str]], str]) -> str:
         """The Python line, by `Places.of`."""
         return of(self.change.computation, (self.region, *self.change.gone))
 
 
+TRIES = 2
+"""How often in a row the time may be up before a region gets a verdict, until those that are left are given up."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The decision about a module: the regions that are replaced. `tries`: how often the rest, for which there was no
+    time, is tried again; 0 if there is no rest, or it is given up."""
+
+    chosen: tuple[Chosen, ...]
+    tries: int = 0
+
+
 _verdicts: dict[str, Verdict] = {}
 _frozen: dict[str, Frozen] = {}
-_modules: dict[str, tuple[Chosen, ...]] = {}
+_modules: dict[str, Choice] = {}
 
 
 @cache
@@ -147,11 +162,12 @@ def keep_device_program(key: str, program: DeviceProgram) -> None:
     _keep(f"{key}.device", program.packed())
 
 
-def module_of(key: str) -> tuple[Chosen, ...] | None:
-    """The chosen regions of a module, if there is a decision."""
+def module_of(key: str) -> Choice | None:
+    """The decision about a module, if there is one."""
     if key not in _modules and (data := _kept(f"{key}.module")) is not None:
         try:
-            _modules[key] = tuple(_chosen(each) for each in json.loads(data))
+            stored = json.loads(data)
+            _modules[key] = Choice(tuple(map(_chosen, stored["chosen"])), int(stored["tries"]))
         except (ValueError, TypeError, KeyError):
             return None
     return _modules.get(key)
@@ -163,9 +179,9 @@ def _chosen(stored: dict[str, dict[str, str]]) -> Chosen:
     return Chosen(change=Replacement(**change), **fields)  # type: ignore[arg-type]  # as JSON has it
 
 
-def keep_module(key: str, chosen: tuple[Chosen, ...]) -> None:
-    _modules[key] = chosen
-    _keep(f"{key}.module", json.dumps([asdict(each) for each in chosen]).encode())
+def keep_module(key: str, choice: Choice) -> None:
+    _modules[key] = choice
+    _keep(f"{key}.module", json.dumps(asdict(choice)).encode())
 
 
 def forget() -> None:

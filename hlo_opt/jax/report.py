@@ -30,6 +30,8 @@ CODES = {
     "JAX301": "XLA's code runs for now; kernels of ours are built in the background for the next compilation",
     "JAX302": "interrupted",
     "JAX303": "failed: {why}",
+    "JAX304": "the time limit was reached before; kernels of ours for the rest are built in the background for the "
+    "next compilation",
     "JAX401": "kernels of ours were found in the cache",
     "JAX402": "kernels of ours were compiled",
 }

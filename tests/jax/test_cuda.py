@@ -30,6 +30,7 @@ from hlo_opt.jax.nvrtc import nvrtc
 from hlo_opt.jax.options import HookOptions
 from hlo_opt.jax.records import Chosen
 from hlo_opt.jax.regions import Candidate
+from hlo_opt.jax.wire import ModuleBytes
 from hlo_opt.passes import run
 from hlo_opt.runtime.host.library import HostLibrary, built
 from hlo_opt.runtime.schedule import Schedule, build_schedule
@@ -473,7 +474,7 @@ ENTRY e {
     message = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
     report = hlo_opt.jax.Report()
     backend = Backend("cuda test", handler, cuda.build_for_cuda, is_timed=False, memory=handler().memory)
-    chosen = decided(message, "m", "key", HookOptions(min_saving_us=0), report, backend)
+    chosen = decided(message, ModuleBytes(message), "key", HookOptions(min_saving_us=0), report, backend)
     assert len(chosen) == 1, str(report)
     printed = _hlo.HloModule.from_serialized_hlo_module_proto(changed(message, chosen)).to_string()
     memory = handler().memory(chosen[0].change.key)
@@ -513,7 +514,7 @@ def test_what_would_move_others_is_left_where_memory_is_written_again(is_donated
     decision = Decision("m", HookOptions(seconds=0), report, backend=backend)
     decision.run(module)
     region = Candidate(module.entry, tuple(i for i in module.entry.instructions if i.name in ("a", "b")))
-    decision.chosen.append(Chosen(change_of(region, "key", 0), "a", 0, 1.0, 2.0))
+    decision.chosen.append(Chosen(change_of(region, "key", 0), "a", 0, 1.0, 2.0, "a"))
     decision.keep_order(message)
     assert len(decision.chosen) == kept and report.count("JAX209") == 1 - kept
 

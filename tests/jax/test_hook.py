@@ -34,6 +34,7 @@ from hlo_opt.jax.options import HookOptions
 from hlo_opt.jax.records import Verdict
 from hlo_opt.jax.regions import simple_form
 from hlo_opt.passes import run
+from hlo_opt.runtime.host import compiler
 
 X = np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32)
 
@@ -394,16 +395,73 @@ def test_what_the_time_was_enough_for_is_kept(empty_cache: Callable[[], None], m
     def function(x: Any, y: Any) -> Any:
         return wave(y), rounds(x)
 
-    clock = itertools.chain([0.0, 1.0], itertools.repeat(100.0))
+    now = time.monotonic()
+    clock = itertools.chain([now, now + 1], itertools.repeat(now + 100))
     monkeypatch.setattr(decide, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
         jax.jit(function).lower(X, X).compile()
     (one,) = report.replaced
     assert report.count("JAX206") >= 1 and one.region.startswith("while"), str(report)
-    monkeypatch.setattr(decide, "build", lambda *_: pytest.fail("built again"))
+    monkeypatch.setattr(hook._BACKGROUND, "put", lambda _: None)
     with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
         jax.jit(function).lower(X, X).compile()
-    assert [line.code for line in report.lines] == ["JAX401", "JAX001"]
+    assert [line.code for line in report.lines] == ["JAX401", "JAX001", "JAX304"]
+
+
+def compiled_with(seconds: float, wish: Path | None = None) -> hlo_opt.jax.Report:
+    """The report of a compilation of `wave` with so much time, and of what follows in the background. `wish` is there
+    meanwhile."""
+    with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
+        hook._installed[-1].wish = HookOptions(min_saving_us=0, seconds=seconds)
+        if wish is not None:
+            wish.touch()
+        close(jax.jit(lambda x: wave(x))(X), WAVE)
+        hook._BACKGROUND.wait()
+    if wish is not None:
+        wish.unlink()
+    return report
+
+
+def test_a_compiler_that_sleeps_ends_with_the_time(
+    empty_cache: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """XLA's code runs then, nothing is remembered of the region, and the next compilation does not wait for it."""
+    quick(monkeypatch)
+    asleep, wish = tmp_path / "asleep", tmp_path / "wish"
+    asleep.write_text(f'#!/bin/sh\nif [ -e {wish} ]; then exec sleep 99; fi\nexec g++ "$@"\n')
+    asleep.chmod(0o755)
+    monkeypatch.setenv("CXX", str(asleep))
+    begun = time.monotonic()
+    report = compiled_with(2.0, wish)
+    assert time.monotonic() - begun < 50  # less than a compiler has for an empty file
+    assert [line.code for line in report.lines] == ["JAX206"], str(report)
+    assert not list(Path(os.environ["HLO_OPT_CACHE"]).rglob("*.verdict"))
+    empty_cache()
+    report = compiled_with(60.0)
+    assert [line.code for line in report.lines] == ["JAX304", "JAX402", "JAX001"], str(report)
+    assert [line.code for line in compiled_with(60.0).lines] == ["JAX401", "JAX001"]
+
+
+def test_a_piece_is_told_from_its_whole(empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have the name of the instruction with the most work."""
+    monkeypatch.setattr(decide, "times", lambda *_, **_kind: (100.0, 1.0))
+    with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
+        jax.jit(lambda x: jax.nn.softmax(rounds(wave(x)), -1)).lower(X).compile()
+    lost = [line.region for line in report.lines if line.code == "JAX202"]
+    assert len(lost) > 1 and len(set(lost)) == len(lost), str(report)
+    assert any(" of its " in region and region.endswith(" operations)") for region in lost)
+
+
+def test_time_is_looked_at_between_the_steps_of_a_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decide, "lanes_schedule", lambda _: pytest.fail("went on"))
+    module = hlo_opt.jax.lower(jax.jit(wave), X)
+    with compiler.compiler_until(time.monotonic()), pytest.raises(compiler.CompilerTimeError):
+        decide.build(module, "default")
+
+
+def test_what_there_is_never_time_for_is_given_up(empty_cache: Callable[[], None]) -> None:
+    reports = [compiled_with(-1.0) for _ in range(4)]
+    assert [report.count("JAX304") for report in reports] == [0, 1, 0, 0]
 
 
 def test_loops_that_may_not_end_are_not_timed(empty_cache: Callable[[], None]) -> None:

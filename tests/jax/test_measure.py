@@ -137,7 +137,7 @@ def test_a_region_must_win_each_series(
 )
 def test_a_module_must_win_as_well(least: float, ours: float, xla: float, keeps: bool) -> None:
     """Two regions that save 25 us each by themselves: half of that, or a tenth."""
-    one = Chosen(Replacement("c", (), (), (), "", ""), "r", 0, 25.0, 50.0)
+    one = Chosen(Replacement("c", (), (), (), "", ""), "r", 0, 25.0, 50.0, "r")
     assert HookOptions(min_saving_us=least).keeps([one, one], ours, xla) is keeps
 
 

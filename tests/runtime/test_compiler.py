@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -117,6 +118,36 @@ def test_a_compiler_that_takes_too_long_is_ended(cache: Path, tmp_path: Path, mo
         compiler.built([UNIT])
     monkeypatch.delenv("CXX")
     assert compiler.built([UNIT]).exists()
+
+
+@pytest.mark.parametrize("units", [1, 2])
+def test_a_compiler_without_time_is_ended(
+    units: int, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all that it started, however little of a processor it takes, and with the runs beside it."""
+    asleep = tmp_path / "asleep"
+    asleep.write_text(
+        f'#!/bin/sh\ncase "$*" in *unit*) sleep 99 & echo $! >> {tmp_path}/begun; wait;; esac\nexec g++ "$@"\n'
+    )
+    asleep.chmod(0o755)
+    monkeypatch.setenv("CXX", str(asleep))
+    compiler.processor(compiler.find_compiler())
+    begun = time.monotonic()
+    with compiler.compiler_until(begun + 1), pytest.raises(compiler.CompilerTimeError, match="HLO511"):
+        compiler.built([UNIT.replace("42", str(n)) for n in range(units)])
+    assert time.monotonic() - begun < 60
+    started = [int(line) for line in (tmp_path / "begun").read_text().split()]
+    assert len(started) == units and not any(map(runs, started))
+    assert not list(cache.iterdir())
+
+
+def runs(process: int) -> bool:
+    """Whether a process has not ended, or not been waited for by a parent that is not ours."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 @pytest.mark.parametrize("seconds", [None, 60])

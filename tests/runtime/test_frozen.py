@@ -7,6 +7,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.diag import BackendError
+from hlo_opt.runtime.host import library
 from hlo_opt.runtime.host.freezing import freeze
 from hlo_opt.runtime.host.frozen import Frozen
 from hlo_opt.runtime.host.library import cache_directory
@@ -53,6 +54,14 @@ def test_it_names_the_routines_that_it_calls() -> None:
 def test_the_library_is_in_the_cache() -> None:
     frozen = freeze(program(TEXT))
     assert (cache_directory() / frozen.library).is_file() and frozen.launchers
+
+
+def test_the_text_of_its_kernels_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of a long kernel takes longer than all else."""
+    written: list[str] = []
+    one = library.lanes_unit
+    monkeypatch.setattr(library, "lanes_unit", lambda kernels: written.append(one(kernels)) or written[-1])
+    assert freeze(program(TEXT)).library and len(written) == 1
 
 
 def test_what_needs_numpy_is_refused() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 import os
 import re
 import shlex
@@ -14,8 +15,9 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
@@ -152,13 +154,41 @@ def _version(command: tuple[str, ...]) -> str:
     return asked(command, "--version").stdout
 
 
+class CompilerTimeError(BackendError):
+    """A run of the C++ compiler was ended because its caller has no time left. That says nothing of the kernel: on a
+    machine with less to do it may be quick."""
+
+    default_code = "HLO511"
+
+
+_until: ContextVar[float] = ContextVar("until", default=math.inf)
+
+
+@contextmanager
+def compiler_until(end: float) -> Iterator[None]:
+    """Ends runs of the C++ compiler in this thread that are not done at this time of `time.monotonic()`: these builds
+    raise CompilerTimeError. A limit of processor time says nothing of how long a busy machine needs."""
+    before = _until.set(end)
+    try:
+        yield
+    finally:
+        _until.reset(before)
+
+
+def check_time() -> None:
+    """Raises CompilerTimeError where the caller has no time left: before work that leads to a run of the compiler."""
+    if time.monotonic() > _until.get():
+        raise CompilerTimeError("no time is left to write and compile a kernel")
+
+
 ANSWER_SECONDS = 60.0
 """The time that the compiler has for an empty file."""
 
 
 def asked(command: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:
     """What the compiler answers, given an empty file. Raises BackendError where it does not start (HLO510), and where
-    it does not end (HLO511)."""
+    it does not end (HLO511): CompilerTimeError where the caller has no time left."""
+    left = _until.get() - time.monotonic()
     try:
         return subprocess.run(
             [*command, *arguments],
@@ -167,9 +197,11 @@ def asked(command: Sequence[str], *arguments: str) -> subprocess.CompletedProces
             text=True,
             errors="replace",
             check=False,
-            timeout=ANSWER_SECONDS,
+            timeout=max(0.0, min(ANSWER_SECONDS, left)),
         )
     except subprocess.TimeoutExpired:
+        if left < ANSWER_SECONDS:
+            raise CompilerTimeError(f"the C++ compiler {command[0]} was ended: no time is left for it") from None
         raise BackendError(
             f"the C++ compiler {command[0]} takes more than {ANSWER_SECONDS:g} s for an empty file", code="HLO511"
         ) from None
@@ -242,16 +274,15 @@ def build(
     command = find_compiler()
     base = (*command, *FLAGS, *processor_called(command, march).flags)
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as name:
-        folder, runs, objects = Path(name), list[subprocess.Popen[str]](), list[str]()
+        folder, commands, objects = Path(name), list[list[str]](), list[str]()
         for units, flags in parts:
             for text in units:
                 source = folder / f"unit{len(objects)}.cpp"
                 source.write_text(text, encoding="utf-8")
                 objects.append(str(source.with_suffix(".o")))
-                runs.append(_start([*base, *flags, *_for_text(base, text), str(source), "-c", "-o", objects[-1]]))
-        for run in runs:
-            _finish(run, folder)
-        _finish(_start([*base, "-shared", *objects, *more, "-o", str(folder / "all.so")]), folder)
+                commands.append([*base, *flags, *_for_text(base, text), str(source), "-c", "-o", objects[-1]])
+        _run(commands, folder)
+        _run([[*base, "-shared", *objects, *more, "-o", str(folder / "all.so")]], folder)
         os.replace(folder / "all.so", path)
 
 
@@ -272,20 +303,19 @@ def _build(command: tuple[str, ...], units: Sequence[str], path: Path) -> None:
     in_steps = len(units) > 1 or CALLS in command
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as name:
         folder = Path(name)
-        runs = []
+        commands = []
         for number, text in enumerate(units):
             source = folder / f"unit{number}.cpp"
             source.write_text(text, encoding="utf-8")
             last = [str(source), "-shared", "-o", str(folder / "all.so")]
             if in_steps:
                 last = [str(source), "-c", "-o", str(folder / f"unit{number}.o")]
-            runs.append(_start([*command, *_for_text(command, text), *last]))
-        for run in runs:
-            _finish(run, folder)
+            commands.append([*command, *_for_text(command, text), *last])
+        _run(commands, folder)
         if in_steps:
             objects = [str(folder / f"unit{number}.o") for number in range(len(units))]
             linked = [flag for flag in command if flag != CALLS]
-            _finish(_start([*linked, "-shared", *objects, "-o", str(folder / "all.so")]), folder)
+            _run([[*linked, "-shared", *objects, "-o", str(folder / "all.so")]], folder)
         if not (folder / "all.so").exists():
             raise BackendError(f"the C++ compiler {command[0]} writes no library", code="HLO511")
         seal(folder / "all.so")
@@ -328,7 +358,20 @@ def compiler_that_gives_way() -> Iterator[None]:
         _gives_way.reset(before)
 
 
-def _start(arguments: list[str]) -> subprocess.Popen[str]:
+def _run(commands: Sequence[list[str]], folder: Path) -> None:
+    """Run the compiler with several commands at once. None still runs afterwards, whatever one of them raises."""
+    runs: list[subprocess.Popen[str]] = []
+    try:
+        for command in commands:
+            runs.append(_start(command, folder))
+        for run in runs:
+            _finish(run, folder)
+    finally:
+        for run in runs:
+            _end(run)
+
+
+def _start(arguments: list[str], folder: Path) -> subprocess.Popen[str]:
     if _gives_way.get():
         arguments = ["nice", "-n", str(NICENESS), *arguments]
     limit = _most_seconds.get()
@@ -341,18 +384,51 @@ def _start(arguments: list[str]) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        env={**os.environ, "LC_ALL": "C"},
+        env={**os.environ, "LC_ALL": "C", "TMPDIR": str(folder)},  # a compiler that is ended leaves files there
     )
+
+
+def _messages(run: subprocess.Popen[str]) -> str:
+    """Wait for a compiler's run. Returns what it says. Raises CompilerTimeError where the time is up before."""
+    left = _until.get() - time.monotonic()
+    try:
+        return run.communicate(timeout=None if math.isinf(left) else max(0.0, left))[1]
+    except subprocess.TimeoutExpired:
+        raise CompilerTimeError("the C++ compiler was ended: no time is left for its kernel") from None
+
+
+def _end(run: subprocess.Popen[str]) -> None:
+    """End a compiler's run, and what it started, if it still runs. It is in the group of this process, because Ctrl-C
+    must reach it, so the group cannot be ended. Without /proc, what it started ends by its limit of processor time."""
+    if run.stderr is not None:
+        run.stderr.close()
+    if run.poll() is not None:
+        return
+    started: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            parent = path.read_text(errors="replace").rpartition(")")[2].split()[1]
+            started.setdefault(int(parent), []).append(int(path.parent.name))
+    ended = [run.pid]
+    for process in ended:
+        ended += started.get(process, [])
+    for process in ended:
+        with suppress(OSError):
+            os.kill(process, signal.SIGKILL)
+    run.wait()
 
 
 def _finish(run: subprocess.Popen[str], folder: Path) -> None:
     """Wait for a compiler's run, and run it again with other flags where it stopped by a fault of its own."""
     command = list(run.args) if isinstance(run.args, list | tuple) else []
-    _, messages = run.communicate()
+    messages = _messages(run)
     for flags in PLAINER:
         if run.returncode and any(fault in messages for fault in FAULTS):
-            run = _start([*map(str, command), *flags])
-            _, messages = run.communicate()
+            run = _start([*map(str, command), *flags], folder)
+            try:
+                messages = _messages(run)
+            finally:
+                _end(run)
     if run.returncode == -signal.SIGINT:  # Ctrl-C goes to the compiler as well
         raise KeyboardInterrupt
     if run.returncode == -signal.SIGXCPU or (run.returncode and "CPU time limit" in messages):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from hlo_opt.codegen.lanes import launcher_name
 from hlo_opt.diag import BackendError
-from hlo_opt.runtime.host.compiler import loadable
 from hlo_opt.runtime.host.frozen import Frozen, FrozenRoutine
-from hlo_opt.runtime.host.library import flags_of, units_of
 from hlo_opt.runtime.host.program import HostProgram, constants_of
 from hlo_opt.runtime.host.words import ProgramWords
 from hlo_opt.runtime.schedule import Schedule
@@ -17,10 +17,7 @@ from hlo_opt.runtime.schedule.lifetimes import buffer_bytes
 
 def freeze(program: HostProgram) -> Frozen:
     """The program as data. Raises BackendError (HLO528) for one that needs NumPy on its way."""
-    kernels = program.schedule.kernels
-    check_alone(program.words)
-    library = loadable(units_of(kernels, program.form), flags_of(program.form)).name if kernels else ""
-    return frozen(program.schedule, program.words, library)
+    return frozen(program.schedule, program.words, Path(program.library).name)
 
 
 def check_alone(words: ProgramWords) -> None:

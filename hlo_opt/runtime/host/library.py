@@ -23,6 +23,7 @@ from hlo_opt.ir.values import Array
 from hlo_opt.runtime.host.compiler import (
     built,
     cache_directory,
+    check_time,
     find_compiler,
     has_compiler,
     load,
@@ -70,13 +71,18 @@ class HostLibrary:
     """
 
     def __init__(self, kernels: Sequence[Kernel], path: str | None = None, form: KernelForm = "lanes") -> None:
-        """`path` is a library that holds the kernels already."""
+        """`path` is a library that holds the kernels already.
+
+        path  the library's file; empty without kernels
+        """
+        self.path = path or ""
         self._kernels = list({kernel.symbol: kernel for kernel in kernels}.values())
         self._launchers: dict[str, Any] = {}
         self._finding: Any = None
         if not self._kernels:
             return
-        library = ctypes.CDLL(path) if path else load(units_of(self._kernels, form), flags_of(form))
+        self.path = path or str(loadable(units_of(self._kernels, form), flags_of(form)))
+        library = ctypes.CDLL(self.path)
         for kernel in self._kernels:
             launcher = library[launcher_name(kernel)]
             launcher.argtypes = [ctypes.c_void_p, ctypes.c_longlong, ctypes.c_longlong]
@@ -149,7 +155,11 @@ def units(kernels: Sequence[Kernel], unit: Callable[[Sequence[Kernel]], str]) ->
         smallest = sizes.index(min(sizes))
         groups[smallest].append(kernel)
         sizes[smallest] += len(kernel.source)
-    return [unit(group) for group in groups]
+    written = []
+    for group in groups:
+        check_time()
+        written.append(unit(group))
+    return written
 
 
 class HostDevice:

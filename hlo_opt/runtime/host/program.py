@@ -76,7 +76,6 @@ class HostProgram:
         self.launches = 0
         self.devices = 1
         """Devices of the last run."""
-        self.form: KernelForm = form
         self._reference = reference
         self._most_steps = -1 if max_steps is None else max_steps
         self._library = HostLibrary(schedule.kernels, form=form)
@@ -93,6 +92,11 @@ class HostProgram:
                 for w, r in zip(self._words, self._program.routines, strict=True)
             )
         )
+
+    @property
+    def library(self) -> str:
+        """The file with the kernels; empty if there are none."""
+        return self._library.path
 
     @property
     def memory(self) -> dict[str, int]:
