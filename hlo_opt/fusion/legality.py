@@ -16,6 +16,7 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion.outline import Origins, original_name
 from hlo_opt.fusion.state import FusionState, Traits
 from hlo_opt.ir import Instruction
+from hlo_opt.plans.code_size import surely_within_limits
 from hlo_opt.plans.limits import DEEPEST, LARGEST, computes_at_once
 from hlo_opt.plans.sketch import Sketch
 
@@ -74,6 +75,15 @@ class Edge:
             structure = self.state.structure_of_both(self.producer, self.consumer)
             self._merged = self.state.sketch(structure, self._cluster)
         return self._merged
+
+    @property
+    def is_surely_planned(self) -> bool:
+        """Whether both as one kernel have a plan, as far as that is seen without it. Kernels can compute both. Plans
+        of few members take little time, and most are made sooner or later."""
+        if self.above.members + self.below.members <= DEEPEST:
+            return False
+        state = self.state
+        return surely_within_limits(state.cluster(self.producer), state.cluster(self.consumer), self.producer)
 
     def _cluster(self) -> Cluster:
         state = self.state
@@ -175,7 +185,7 @@ def size_budget(edge: Edge) -> Reason | None:
 def has_plan(edge: Edge) -> Reason | None:
     """Whether kernels can compute both as one. Looked at only where the answer can be no, and last, for it is the
     dearest check."""
-    if not needs_plan(edge):
+    if not needs_plan(edge) or edge.is_surely_planned:
         return None
     merged = edge.merged
     return merged if isinstance(merged, Reason) else None
