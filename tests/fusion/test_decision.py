@@ -165,17 +165,9 @@ def test_kernels_that_hold_no_equal_values_stay_known():
     assert found.structure(f) != known[f][1]
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("  g = ", "  v = ARRAY tanh(f)\n  u = ARRAY tanh(f)\n  w = ARRAY add(u, v)\n  g = "),
-        ("ROOT c = f32[] add(a, b)", "d = f32[] add(a, b)\n  e = f32[] add(b, a)\n  ROOT c = f32[] maximum(d, e)"),
-    ],
-    ids=["kernels", "a reducer"],
-)
-def test_nothing_stays_known_where_more_changed_than_what_kernels_hold(before: str, after: str):
-    text = DUPLICATES.replace(before, after.replace("ARRAY", "f32[64,128]{1,0}"))
-    module = hlo_opt.parse(text)
+def test_nothing_stays_known_where_a_reducer_changed():
+    computes = "d = f32[] add(a, b)\n  e = f32[] add(b, a)\n  ROOT c = f32[] maximum(d, e)"
+    module = hlo_opt.parse(DUPLICATES.replace("ROOT c = f32[] add(a, b)", computes))
     context = PassContext(FuseOptions(H100))
     found = context.memory.state(module, H100)
     assert CommonSubexpressionElimination().run(module, context)
