@@ -57,7 +57,7 @@ def missed_donations(program: FusedProgram) -> Iterator[Finding]:
             "result": str(one.result),
             "donation": donation_of([parameter]),
         }
-        source = source_location(program.fused, one.instruction) or source_location(program.fused, parameter)
+        source = _line_of(program.fused, (made_by(entry.root, one.result), one.instruction, parameter))
         us = one.us(program)
         rewrite = "with input_output_alias for it the copy is gone; but for the header the graph is the same (proved)"
         yield Finding(
@@ -89,9 +89,13 @@ def lost_donations(program: FusedProgram) -> Iterator[Finding]:
             "change": _change_of(one, one in lost, kept.get(one.leaf)),
         }
         maker = made_by(program.fused.entry.root, one.result)
-        lines = [source_location(program.fused, i) for i in (maker, one.parameter) if i is not None]
-        source = next(filter(None, lines), "")
+        source = _line_of(program.fused, (maker, one.parameter))
         yield Finding("LNT112", numbers, source, one.parameter.name, bytes=one.bytes)
+
+
+def _line_of(module: Module, instructions: Iterable[Instruction | None]) -> str:
+    """The Python line of the first instruction that has one; "" if none has."""
+    return next(filter(None, (source_location(module, i) for i in instructions if i is not None)), "")
 
 
 def _change_of(one: Donation, is_lost: bool, kept: KeptApart | None) -> str:
