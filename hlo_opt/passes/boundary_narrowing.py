@@ -8,7 +8,7 @@ elements (a sort key of 64 bits, a convert to f32) that kernel writes more than 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
@@ -62,6 +62,10 @@ class _Cut:
     known: tuple[Instruction, ...]
 
 
+_Prices = dict[Computation, float]
+"""Microseconds of kernels as they are, by what they compute: a change gives a kernel another computation."""
+
+
 @dataclass(frozen=True)
 class BoundaryNarrowing(RewritingPass):
     """Move elementwise operations from the end of a kernel to the kernels that read it, where what these are computed
@@ -71,15 +75,16 @@ class BoundaryNarrowing(RewritingPass):
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
+        known: _Prices = {}
         for producer in list(computation.instructions):
             number = 0
             while (body := fused(producer)) is not None and number < len(results_of(body)):
                 cuts = _cuts(producer, number)
                 boundary = _boundary(producer, number) if cuts else None
-                cut = None if boundary is None else _best(boundary, cuts, context)
-                if boundary is not None and cut is not None:
-                    yield partial(_move, boundary, cut, context.origins)
-                number = number + 1 if cut is None else 0  # what is left may pay now
+                best = None if boundary is None else _best(boundary, cuts, context, known)
+                if boundary is not None and best is not None:
+                    yield partial(_move, boundary, best[0], context.origins, best[1], known)
+                number = number + 1 if best is None else 0  # what is left may pay now
 
 
 def _is_plain(instruction: Instruction) -> bool:
@@ -175,9 +180,14 @@ def _bytes(value: Instruction) -> int:
     return value.shape.byte_size if value.shape.is_array else 1 << 60
 
 
-def _best(boundary: Boundary, cuts: list[_Cut], context: PassContext) -> _Cut | None:
-    """The deepest cut that moves fewer bytes and takes less time."""
-    return next((cut for cut in reversed(cuts) if _saves(boundary, cut) and _pays(boundary, cut, context)), None)
+def _best(
+    boundary: Boundary, cuts: list[_Cut], context: PassContext, known: _Prices
+) -> tuple[_Cut, Mapping[Instruction, float]] | None:
+    """The deepest cut that moves fewer bytes and takes less time, with what each kernel takes then."""
+    for cut in reversed(cuts):
+        if _saves(boundary, cut) and (prices := _pays(boundary, cut, context, known)) is not None:
+            return cut, prices
+    return None
 
 
 def _saves(boundary: Boundary, cut: _Cut) -> bool:
@@ -219,31 +229,44 @@ def _sources(boundary: Boundary, cut: _Cut) -> list[Instruction] | None:
     return sources
 
 
-def _pays(boundary: Boundary, cut: _Cut, context: PassContext) -> bool:
+def _pays(boundary: Boundary, cut: _Cut, context: PassContext, known: _Prices) -> Mapping[Instruction, float] | None:
+    """What the producer and its readers take afterwards, if that is less than before."""
     producer, readers = boundary.producer, boundary.readers
-    module = producer.computation.module
+    module, target = producer.computation.module, context.options.target
     assert module is not None
+
+    def us(kernel: Instruction) -> float:
+        kernel_plan = plan(region_of(module, kernel), target)
+        return price(kernel_plan, target).us if isinstance(kernel_plan, Plan) else math.inf
+
+    before = 0.0
+    for kernel in (producer, *readers):
+        body = kernel.called_by("calls")
+        if body not in known:
+            known[body] = us(kernel)
+        before += known[body]
+    is_clear = cut.narrow is None or _bytes(cut.narrow) * MUCH <= _bytes(boundary.value)
+    most, after = (1.0 if is_clear else WORTH) * before, 0.0
+    prices: dict[Instruction, float] = {}
+    for kernel, candidate in zip((producer, *readers), _candidates(boundary, cut), strict=True):
+        if after <= most:
+            prices[kernel] = us(candidate)
+            after += prices[kernel]
+        edit.remove_computation(candidate.called_by("calls"))
+    return prices if after <= most else None
+
+
+def _candidates(boundary: Boundary, cut: _Cut) -> list[Instruction]:
+    """The kernels as they would be, in no computation: the producer first."""
+    producer, readers = boundary.producer, boundary.readers
     shortened = _shortened(boundary, cut)
-    lengthened = [_lengthened(boundary, cut, reader) for reader in readers]
     candidates = [_like(producer, _shape(producer, shortened), producer.operands, shortened)]
     narrow = boundary.value if cut.narrow is None else Instruction("narrow", "parameter", cut.narrow.shape)
-    for reader, (operands, body) in zip(readers, lengthened, strict=True):
+    for reader in readers:
+        operands, body = _lengthened(boundary, cut, reader)
         read = [narrow if o is boundary.value else o for o in operands]
         candidates.append(_like(reader, reader.shape, read, body))
-
-    def us(kernels: list[Instruction]) -> float:
-        target, total = context.options.target, 0.0
-        for kernel in kernels:
-            kernel_plan = plan(region_of(module, kernel), target)
-            total += price(kernel_plan, target).us if isinstance(kernel_plan, Plan) else math.inf
-        return total
-
-    is_clear = cut.narrow is None or _bytes(cut.narrow) * MUCH <= _bytes(boundary.value)
-    worth = 1.0 if is_clear else WORTH
-    pays = us(candidates) <= worth * us([producer, *readers])
-    for body in (shortened, *(body for _, body in lengthened)):
-        edit.remove_computation(body)
-    return pays
+    return candidates
 
 
 def _like(kernel: Instruction, shape: Shape, operands: list[Instruction], body: Computation) -> Instruction:
@@ -319,17 +342,19 @@ def _lengthened(
     return [operands[at] for at in kept], clone
 
 
-def _move(boundary: Boundary, cut: _Cut, origins: Origins) -> None:
+def _move(boundary: Boundary, cut: _Cut, origins: Origins, prices: Mapping[Instruction, float], known: _Prices) -> None:
     """Readers compute what `cut` says. A result that nothing reads afterwards is left to dead code elimination."""
     producer, readers = boundary.producer, boundary.readers
     lengthened = [_lengthened(boundary, cut, reader, origins) for reader in readers]
     for reader, (operands, body) in zip(readers, lengthened, strict=True):
         _compute(reader, body)
         edit.set_operands(reader, operands)
+        known[body] = prices[reader]
     if cut.narrow is None:
         return
     body = _shortened(boundary, cut, origins)
     _compute(producer, body)
+    known[body] = prices[producer]
     edit.set_operands(
         producer, [o for o, is_read in zip(producer.operands, _without_unread(body), strict=True) if is_read]
     )
