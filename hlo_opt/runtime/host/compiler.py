@@ -51,6 +51,11 @@ selections of conditions, of which GCC makes no vector code. And keep loops that
 memcpy they are written in pieces of 16 bytes, and a vector that is read right after that waits until all have reached
 the cache."""
 
+NO_MMX = ("-mno-mmx",)
+"""Vectors of 8 bytes go through vector registers alone. GCC 12 may load one by way of an MMX register, which shares its
+state with the x87 unit, and never gives it back: after such a kernel, whatever computes with x87 in the same thread
+(norms of OpenBLAS, and so `numpy.linalg.qr`) gets NaN."""
+
 LONG = 200_000
 LONG_FLAGS = ("-fno-gcse", "-fno-gcse-after-reload", "--param=sccvn-max-alias-queries-per-access=50")
 """Units of more characters do without passes of GCC that take four fifths of the time of long kernels (a scan that is a
@@ -122,7 +127,7 @@ def processor_called(command: tuple[str, ...], name: str) -> Processor:
     done = asked(command, *flags, "-x", "c++", "-dM", "-E", "-")
     if done.returncode:
         raise BackendError(f"the C++ compiler knows no processor called {name!r}", code="HLO511")
-    return Processor((*flags, *(() if "__clang__" in done.stdout else GCC_FLAGS)), done.stdout)
+    return Processor((*flags, *_more(done.stdout)), done.stdout)
 
 
 @cache
@@ -138,9 +143,13 @@ def processor(command: tuple[str, ...]) -> Processor:
         if done.returncode == 0:
             width = 512 if "__AVX512VBMI2__" in done.stdout else 256
             wish = (f"-mprefer-vector-width={width}",) if "__AVX512F__" in done.stdout else ()
-            more = () if "__clang__" in done.stdout else GCC_FLAGS
-            return Processor((*flags, *wish, *more), done.stdout)
+            return Processor((*flags, *wish, *_more(done.stdout)), done.stdout)
     return Processor((), "")
+
+
+def _more(macros: str) -> tuple[str, ...]:
+    """The flags for a compiler and a processor, by the macros that it sets."""
+    return (*(NO_MMX if "__MMX__" in macros else ()), *(() if "__clang__" in macros else GCC_FLAGS))
 
 
 @cache
