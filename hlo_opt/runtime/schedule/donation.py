@@ -13,18 +13,22 @@ leaf. There are three ways:
 
 The last two spare memory, and no copy. So they serve memory without other owners: donated inputs, and state that a loop
 owns where it begins.
+
+Before that operations are put in an order that lets more of them do so (`hlo_opt.runtime.schedule.order`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.ir import Shape
 from hlo_opt.ops import OpKind, find
 from hlo_opt.plans.in_place import Sharing
-from hlo_opt.runtime.schedule.lifetimes import callees_first, lifetimes
+from hlo_opt.runtime.schedule.lifetimes import buffer_bytes, callees_first, lifetimes
 from hlo_opt.runtime.schedule.ops import (
     AliasOp,
     Allocate,
@@ -37,6 +41,7 @@ from hlo_opt.runtime.schedule.ops import (
     Routine,
     RoutineKey,
 )
+from hlo_opt.runtime.schedule.order import Wanted, rearranged, with_effects
 
 
 class Kernels(Protocol):
@@ -53,11 +58,13 @@ def with_donations(
     """The routines with donation decided, in the same order. `donated`: the results, by number of an entry input, that
     may use the input's memory."""
     done: dict[RoutineKey, Routine] = {}
-    shared, entry = _run_otherwise(routines), next(iter(routines))
+    shared, entry, acting = _run_otherwise(routines), next(iter(routines)), with_effects(routines)
     order = callees_first(routines)
     for key in order:
-        owner = _owning(_with_loops(routines[key], done))
-        leaves = {} if key in shared else {k: k for k in range(len(owner.inputs))}
+        routine = _with_loops(routines[key], done)
+        leaves = {} if key in shared else {k: k for k in range(len(routine.inputs))}
+        into = donated if key == entry else leaves
+        owner = _owning(rearranged(routine, _wanted(routine, into, kernels), acting))
         done[key] = _sharing(owner, donated, kernels) if key == entry else _donating(owner, leaves)
     for key in reversed(order):  # callers first: which state loops own is known
         owned = {} if key in shared else {k: k for k in _owned_by_all(key, done)}
@@ -259,7 +266,7 @@ def _wish_for(routine: Routine, root: Sequence[int], k: int, result: int, kernel
     launch, shape, source = ops[reader], shapes[output], shapes[memory]
     assert isinstance(launch, LaunchOp)
     name = launch.instruction.name
-    if shape.type is not source.type or shape.element_count != source.element_count or source.type.per_byte > 1:
+    if not _of_one_size(shape, source):
         return f"the result is {shape.without_layout()}, the input {source.without_layout()}"
     needed_by = _needs(memory, _Wish(reader, memory, output, at), ops, root)
     if needed_by is launch:
@@ -273,6 +280,80 @@ def _wish_for(routine: Routine, root: Sequence[int], k: int, result: int, kernel
     if pair not in kernels.sharing(launch.kernel):
         return f"`{name}`, which makes the result, reads it at other elements than it writes"
     return _Wish(reader, memory, output, at, pair=pair)
+
+
+def _wanted(routine: Routine, leaves: Mapping[int, int], kernels: Kernels) -> list[Wanted]:
+    """The orders that would let memory be reused: of kernel outputs, and of inputs for the results whose numbers
+    `leaves` gives."""
+    ops, shapes = routine.ops, routine.shapes
+    root = lifetimes(ops, shapes).root
+    readers: dict[int, list[int]] = defaultdict(list)
+    for position, op in enumerate(ops):
+        for b in op.inputs:
+            readers[root[b]].append(position)
+    returned = Counter(root[b] for b in routine.results)
+    wishes = _wishes(ops)
+    given, left = _given(routine, leaves, root, wishes)
+    own = {b for op in ops if isinstance(op, LaunchOp) for b in op.outputs}
+    wanted: list[Wanted] = []
+    for wish in wishes:
+        memory, op = root[wish.source], ops[wish.at]
+        if isinstance(op, LoopOp) and wish.leaf in op.updated:
+            own.add(wish.output)
+        if (memory in own and not returned[memory]) or given.get(memory) == wish.output:
+            spares = not isinstance(op, LoopOp) or wish.leaf in op.updated
+            wanted += _order_for(wish, readers[memory], memory, routine, spares_copy=spares)
+    for k, result in left.items():
+        memory, output = routine.inputs[k], root[routine.results[result]]
+        at = next((n for n, op in enumerate(ops) if isinstance(op, Allocate) and output in op.outputs), -1)
+        reader = next((n for n, op in enumerate(ops) if isinstance(op, LaunchOp) and output in op.outputs), -1)
+        if at < 0 or not _of_one_size(shapes[output], shapes[memory]):
+            continue
+        for order in _order_for(_Wish(reader, memory, output, at), readers[memory], memory, routine, spares_copy=False):
+            launch = ops[reader]
+            assert isinstance(launch, LaunchOp)
+            read = [number for number, b in enumerate(launch.inputs) if root[b] == memory]
+            if order.is_so or not read or (launch.outputs.index(output), read[0]) in kernels.sharing(launch.kernel):
+                wanted.append(order)
+    return wanted
+
+
+def _given(
+    routine: Routine, leaves: Mapping[int, int], root: Sequence[int], wishes: Sequence[_Wish]
+) -> tuple[dict[int, int], dict[int, int]]:
+    """By the memory of an input, the first of the updates in place that lead to its result; and, of `leaves`, the
+    inputs whose result no such updates lead to."""
+    returned = Counter(root[b] for b in routine.results)
+    source = {wish.output: root[wish.source] for wish in wishes}
+    given: dict[int, int] = {}
+    left: dict[int, int] = {}
+    for k, result in leaves.items():
+        memory, output = routine.inputs[k], root[routine.results[result]]
+        if returned[memory] or returned[output] > 1:
+            continue
+        while source.get(output, memory) != memory:
+            output = source[output]
+        if output in source:
+            given[memory] = output
+        else:
+            left[k] = result
+    return given, left
+
+
+def _order_for(
+    wish: _Wish, readers: Sequence[int], memory: int, routine: Routine, *, spares_copy: bool
+) -> Iterator[Wanted]:
+    """The order that grants a wish, if one can."""
+    others = tuple(dict.fromkeys(n for n in readers if n != wish.reader and not n == wish.at != wish.reader))
+    is_single = readers.count(wish.reader) <= 1
+    if is_single and all(_reads_only(routine.ops[n]) for n in others):
+        held = buffer_bytes(routine.shapes[memory])
+        yield Wanted(wish.reader, others, held if spares_copy else 0, held)
+
+
+def _of_one_size(result: Shape, source: Shape) -> bool:
+    """Whether a result may lie in the memory of an input: as many elements of one type, of whole bytes."""
+    return result.type is source.type and result.element_count == source.element_count and source.type.per_byte <= 1
 
 
 def without_donations(entry: Routine, apart: Mapping[Kernel, Kernel]) -> Routine:
