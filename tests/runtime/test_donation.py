@@ -68,9 +68,15 @@ CASES: dict[str, tuple[str, dict[int, int], list[int]]] = {
         [0],
     ),
     "read by a later kernel": (
-        "a = V negate(p)\nb = V reverse(p), dimensions={0}\nROOT t = (V, V) tuple(a, b)",
+        "a = V negate(p)\nb = V reverse(p), dimensions={0}\nc = V add(a, b)\nd = V subtract(p, a)\n"
+        "ROOT t = (V, V, V) tuple(a, c, d)",
         {0: 0},
         [],
+    ),
+    "read by a kernel that can go before": (
+        "a = V negate(p)\nb = V reverse(p), dimensions={0}\nROOT t = (V, V) tuple(a, b)",
+        {0: 0},
+        [0],
     ),
     "read by an earlier kernel": (
         "b = V reverse(p), dimensions={0}\na = V negate(p)\nROOT t = (V, V) tuple(a, b)",
@@ -159,7 +165,7 @@ def test_an_array_that_is_given_twice_is_not_overwritten() -> None:
 def test_state_that_a_loop_owns_is_made_in_place() -> None:
     body, aliases, _ = CASES["state of a loop"]
     (loop,) = (op for op in build_schedule(hlo_opt.parse(text_of(body, aliases))).entry.ops if isinstance(op, LoopOp))
-    assert loop.owned == (1, 2) and loop.updated == (1,) and not loop.copied  # w is read after r is
+    assert loop.owned == loop.updated == (1, 2) and not loop.copied  # y, which reads w, goes before x
     (apart,) = (op for op in build_schedule(hlo_opt.parse(text_of(body, {}))).entry.ops if isinstance(op, LoopOp))
     assert not apart.updated and not apart.copied
 

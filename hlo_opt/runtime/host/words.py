@@ -449,6 +449,8 @@ class _Writer:
 
     def branch(self, op: BranchOp) -> None:
         base = self.callees_base(op)
+        for number, b in op.held:
+            self.words += [Operation.VIEW, op.outputs[number], b]
         width, signed = 0, 0
         if op.selector is not None:
             selector = self.shapes[op.selector].type

@@ -13,30 +13,37 @@ leaf. There are three ways:
 
 The last two spare memory, and no copy. So they serve memory without other owners: donated inputs, and state that a loop
 owns where it begins.
+
+Before that operations are put in an order that lets more of them do so (`hlo_opt.runtime.schedule.order`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from hlo_opt.codegen.kernel import Kernel
+from hlo_opt.ir import Shape
 from hlo_opt.ops import OpKind, find
 from hlo_opt.plans.in_place import Sharing
-from hlo_opt.runtime.schedule.lifetimes import callees_first, lifetimes
+from hlo_opt.runtime.schedule.lifetimes import buffer_bytes, callees_first, lifetimes
 from hlo_opt.runtime.schedule.ops import (
     AliasOp,
     Allocate,
     BranchOp,
     CallOp,
     Copy,
+    Free,
     LaunchOp,
     LoopOp,
     Op,
     Routine,
     RoutineKey,
+    callees,
 )
+from hlo_opt.runtime.schedule.order import Wanted, rearranged, with_effects
 
 
 class Kernels(Protocol):
@@ -53,17 +60,21 @@ def with_donations(
     """The routines with donation decided, in the same order. `donated`: the results, by number of an entry input, that
     may use the input's memory."""
     done: dict[RoutineKey, Routine] = {}
-    shared, entry = _run_otherwise(routines), next(iter(routines))
+    owners: dict[RoutineKey, Routine] = {}
+    shared, entry, acting = _run_otherwise(routines), next(iter(routines)), with_effects(routines)
     order = callees_first(routines)
     for key in order:
-        owner = _owning(_with_loops(routines[key], done))
-        leaves = {} if key in shared else {k: k for k in range(len(owner.inputs))}
+        routine = _with_callees(routines[key], done, owners)
+        leaves = {} if key in shared else {k: k for k in range(len(routine.inputs))}
+        into = donated if key == entry else leaves or _leading(routine)
+        owner = owners[key] = _owning(rearranged(routine, _wanted(routine, into, kernels), acting))
         done[key] = _sharing(owner, donated, kernels) if key == entry else _donating(owner, leaves)
     for key in reversed(order):  # callers first: which state loops own is known
         owned = {} if key in shared else {k: k for k in _owned_by_all(key, done)}
         if owned:
             done[key] = _sharing(done[key], owned, kernels)
-    return {key: _with_loops(done[key], done) for key in routines}
+    done = {key: _with_callees(routine, done, owners) for key, routine in done.items()}
+    return _with_variants({key: done[key] for key in routines}, owners)
 
 
 def _owned_by_all(body: RoutineKey, done: Mapping[RoutineKey, Routine]) -> set[int]:
@@ -86,14 +97,19 @@ def _run_otherwise(routines: Mapping[RoutineKey, Routine]) -> set[RoutineKey]:
     return keys
 
 
-def _with_loops(routine: Routine, done: Mapping[RoutineKey, Routine]) -> Routine:
-    """The routine, with each loop's `unchanged` and `updated` set from its body."""
-    ops = [
-        replace(op, unchanged=_unchanged(done[op.body]), updated=tuple(k for k, _ in done[op.body].donated))
-        if isinstance(op, LoopOp)
-        else op
-        for op in routine.ops
-    ]
+def _with_callees(
+    routine: Routine, done: Mapping[RoutineKey, Routine], owners: Mapping[RoutineKey, Routine]
+) -> Routine:
+    """The routine, with each loop's `unchanged` and `updated` set from its body, and `able` of conditionals from their
+    branches, which `owners` has before anything is given away."""
+    ops: list[Op] = []
+    for op in routine.ops:
+        if isinstance(op, LoopOp):
+            body = done[op.body]
+            op = replace(op, unchanged=_unchanged(body), updated=tuple(k for k, _ in body.donated))
+        elif isinstance(op, BranchOp) and not op.held:
+            op = replace(op, able=_able(op, [_given_away(owners[key]) for key in op.branches]))
+        ops.append(op)
     return replace(routine, ops=tuple(ops))
 
 
@@ -110,8 +126,8 @@ class _Wish:
 
     reader          position of the launch or loop that would update the memory
     source, output  buffers: the memory's current name, and the next one
-    at, leaf        position of the copy that becomes unnecessary, or where memory would be reused; for loops the loop's
-                    position, and the leaf's number
+    at, leaf        position of the copy that becomes unnecessary, or where memory would be reused; for loops and
+                    conditionals their position, and the number of the leaf
     pair            numbers of the output and the operand for which the kernel is emitted again; None: it stays as it is
     """
 
@@ -137,6 +153,8 @@ def _wishes(ops: Sequence[Op]) -> list[_Wish]:
         elif isinstance(op, LoopOp):
             leaves = enumerate(zip(op.inputs, op.outputs, strict=True))
             wishes += [_Wish(position, i, o, position, k) for k, (i, o) in leaves if k not in op.unchanged]
+        elif isinstance(op, BranchOp) and not op.held:
+            wishes += [_Wish(position, b, op.outputs[k], position, k) for k, b in op.able]
     return wishes
 
 
@@ -148,6 +166,8 @@ def _granted(routine: Routine, wishes: Sequence[_Wish], kernels: Kernels | None 
         op = ops[wish.at]
         if isinstance(op, LoopOp):
             ops[wish.at] = replace(op, owned=(*op.owned, wish.leaf))
+        elif isinstance(op, BranchOp):
+            ops[wish.at] = replace(op, held=(*op.held, (wish.leaf, wish.source)))
         else:
             ops[wish.at] = AliasOp(op.instruction, (wish.source,), op.outputs, is_view=False)
         if wish.pair is not None:
@@ -192,9 +212,9 @@ def _owning(routine: Routine) -> Routine:
         memory = root[wish.source]
         if memory in written and memory not in kept and _needs(memory, wish, ops, root) is None:
             granted.append(wish)
-            loop = ops[wish.at]
-            if isinstance(loop, LoopOp) and wish.leaf in loop.updated:
-                written.add(wish.output)  # memory owned by the loop, not passed through by its body
+            at = ops[wish.at]
+            if isinstance(at, BranchOp) or (isinstance(at, LoopOp) and wish.leaf in at.updated):
+                written.add(wish.output)  # memory that the loop owns and its body does not pass through, or a branch's
     return _granted(routine, granted)
 
 
@@ -203,19 +223,37 @@ def _donating(routine: Routine, leaves: Mapping[int, int]) -> Routine:
     ops = routine.ops
     root = lifetimes(ops, routine.shapes).root
     returned = [root[b] for b in routine.results]
-    numbers = {b: k for k, b in enumerate(routine.inputs)}
-    granted: dict[int, _Wish] = {}
-    for wish in _wishes(ops):
-        memory, output = root[wish.source], root[wish.output]
-        k = numbers.get(memory, -1)
-        if k not in leaves or k in granted or memory in returned:
+    into = {root[w.output]: w for w in _wishes(ops) if root[w.output] != root[w.source]}
+    granted: dict[int, list[_Wish]] = {}
+    for k, result in leaves.items():
+        memory = routine.inputs[k]
+        updates = _updates(memory, returned[result], into, root)
+        if memory in returned or returned.count(returned[result]) > 1 or not updates:
             continue
-        if output != returned[leaves[k]] or returned.count(output) > 1:
+        if any(root[wish.source] in returned or not _hands_on(wish, ops) for wish in updates[1:]):
             continue
-        if _needs(memory, wish, ops, root) is None:
-            granted[k] = wish
+        if all(_needs(root[wish.source], wish, ops, root) is None for wish in updates):
+            granted[k] = updates
     donated = {**dict(routine.donated), **{k: leaves[k] for k in granted}}
-    return replace(_granted(routine, list(granted.values())), donated=tuple(sorted(donated.items())))
+    every = [wish for updates in granted.values() for wish in updates]
+    return replace(_granted(routine, every), donated=tuple(sorted(donated.items())))
+
+
+def _updates(memory: int, result: int, into: Mapping[int, _Wish], root: Sequence[int]) -> list[_Wish]:
+    """The updates that lead from an input to a result, the last first; none where they do not. `into`: by the memory
+    that they make."""
+    updates: list[_Wish] = []
+    while result != memory and result in into:
+        updates.append(into[result])
+        result = root[into[result].source]
+    return updates if result == memory else []
+
+
+def _hands_on(wish: _Wish, ops: Sequence[Op]) -> bool:
+    """Whether what is updated lies in the memory of the wish's source afterwards: not where a loop moves its state to
+    and fro."""
+    op = ops[wish.at]
+    return not isinstance(op, LoopOp) or wish.leaf in op.updated
 
 
 def _sharing(routine: Routine, leaves: Mapping[int, int], kernels: Kernels) -> Routine:
@@ -259,7 +297,7 @@ def _wish_for(routine: Routine, root: Sequence[int], k: int, result: int, kernel
     launch, shape, source = ops[reader], shapes[output], shapes[memory]
     assert isinstance(launch, LaunchOp)
     name = launch.instruction.name
-    if shape.type is not source.type or shape.element_count != source.element_count or source.type.per_byte > 1:
+    if not _of_one_size(shape, source):
         return f"the result is {shape.without_layout()}, the input {source.without_layout()}"
     needed_by = _needs(memory, _Wish(reader, memory, output, at), ops, root)
     if needed_by is launch:
@@ -275,6 +313,149 @@ def _wish_for(routine: Routine, root: Sequence[int], k: int, result: int, kernel
     return _Wish(reader, memory, output, at, pair=pair)
 
 
+def _wanted(routine: Routine, leaves: Mapping[int, int], kernels: Kernels) -> list[Wanted]:
+    """The orders that would let memory be reused: of kernel outputs, and of inputs for the results whose numbers
+    `leaves` gives."""
+    ops, shapes = routine.ops, routine.shapes
+    root = lifetimes(ops, shapes).root
+    readers: dict[int, list[int]] = defaultdict(list)
+    for position, op in enumerate(ops):
+        for b in op.inputs:
+            readers[root[b]].append(position)
+    returned = Counter(root[b] for b in routine.results)
+    wishes = _wishes(ops)
+    given, left = _given(routine, leaves, root, wishes)
+    own = {b for op in ops if isinstance(op, LaunchOp) for b in op.outputs}
+    wanted: list[Wanted] = []
+    for wish in wishes:
+        memory, op = root[wish.source], ops[wish.at]
+        if isinstance(op, BranchOp) or (isinstance(op, LoopOp) and wish.leaf in op.updated):
+            own.add(wish.output)
+        if (memory in own and not returned[memory]) or given.get(memory) == wish.output:
+            spares = not isinstance(op, LoopOp) or wish.leaf in op.updated
+            wanted += _order_for(wish, readers[memory], memory, routine, spares_copy=spares)
+    for k, result in left.items():
+        memory, output = routine.inputs[k], root[routine.results[result]]
+        at = next((n for n, op in enumerate(ops) if isinstance(op, Allocate) and output in op.outputs), -1)
+        reader = next((n for n, op in enumerate(ops) if isinstance(op, LaunchOp) and output in op.outputs), -1)
+        if at < 0 or not _of_one_size(shapes[output], shapes[memory]):
+            continue
+        for order in _order_for(_Wish(reader, memory, output, at), readers[memory], memory, routine, spares_copy=False):
+            launch = ops[reader]
+            assert isinstance(launch, LaunchOp)
+            read = [number for number, b in enumerate(launch.inputs) if root[b] == memory]
+            if order.is_so or not read or (launch.outputs.index(output), read[0]) in kernels.sharing(launch.kernel):
+                wanted.append(order)
+    return wanted
+
+
+def _leading(routine: Routine) -> dict[int, int]:
+    """By the number of an input, the result that updates in place lead to from it, or that is the input itself."""
+    root = lifetimes(routine.ops, routine.shapes).root
+    source = {wish.output: root[wish.source] for wish in _wishes(routine.ops)}
+    numbers = {b: k for k, b in enumerate(routine.inputs)}
+    leading: dict[int, int] = {}
+    for result, b in enumerate(routine.results):
+        memory = root[b]
+        while memory in source:
+            memory = source[memory]
+        if memory in numbers:
+            leading.setdefault(numbers[memory], result)
+    return leading
+
+
+def _given_away(branch: Routine, pairs: Mapping[int, int] | None = None) -> Routine:
+    """A branch whose caller gives inputs away for results: these pairs, or all that can be."""
+    root = lifetimes(branch.ops, branch.shapes).root
+    returned = [root[b] for b in branch.results]
+    leading = _leading(branch) if pairs is None else pairs
+    as_they_are = {
+        k: r for k, r in leading.items() if returned[r] == branch.inputs[k] and returned.count(returned[r]) == 1
+    }
+    donating = _donating(branch, leading)
+    return replace(donating, donated=tuple(sorted({**as_they_are, **dict(donating.donated)}.items())))
+
+
+def _able(op: BranchOp, branches: Sequence[Routine]) -> tuple[tuple[int, int], ...]:
+    """What all branches can make in the memory of the same argument."""
+    able: set[tuple[int, int]] | None = None
+    for branch, arguments in zip(branches, op.arguments, strict=True):
+        pairs = {(r, arguments[k]) for k, r in branch.donated if arguments.count(arguments[k]) == 1}
+        able = pairs if able is None else able & pairs
+    return tuple(sorted(able or ()))
+
+
+def _with_variants(
+    done: Mapping[RoutineKey, Routine], owners: Mapping[RoutineKey, Routine]
+) -> dict[RoutineKey, Routine]:
+    """The routines that run, with branches in the form in which their callers give arguments away."""
+    finished: dict[RoutineKey, Routine] = {}
+    todo = [next(iter(done))]
+    while todo:
+        key = todo.pop()
+        if key in finished:
+            continue
+        routine = done.get(key)
+        if routine is None:
+            plain = replace(key, donated=())
+            given = _given_away(owners[plain], dict(key.donated))
+            assert given.donated == key.donated, plain.computation.name
+            routine = _with_callees(given, done, owners)
+        routine = replace(routine, ops=tuple(_of_variants(op) for op in routine.ops))
+        finished[key] = routine
+        todo += [callee for op in reversed(routine.ops) for callee in reversed(callees(op))]
+    return finished
+
+
+def _of_variants(op: Op) -> Op:
+    """A conditional with the keys of its branches as `held` says."""
+    if not isinstance(op, BranchOp) or not op.held:
+        return op
+    keys = [
+        replace(key, donated=tuple(sorted((arguments.index(b), number) for number, b in op.held)))
+        for key, arguments in zip(op.branches, op.arguments, strict=True)
+    ]
+    return replace(op, branches=tuple(keys))
+
+
+def _given(
+    routine: Routine, leaves: Mapping[int, int], root: Sequence[int], wishes: Sequence[_Wish]
+) -> tuple[dict[int, int], dict[int, int]]:
+    """By the memory of an input, the first of the updates in place that lead to its result; and, of `leaves`, the
+    inputs whose result no such updates lead to."""
+    returned = Counter(root[b] for b in routine.results)
+    source = {wish.output: root[wish.source] for wish in wishes}
+    given: dict[int, int] = {}
+    left: dict[int, int] = {}
+    for k, result in leaves.items():
+        memory, output = routine.inputs[k], root[routine.results[result]]
+        if returned[memory] or returned[output] > 1:
+            continue
+        while source.get(output, memory) != memory:
+            output = source[output]
+        if output in source:
+            given[memory] = output
+        else:
+            left[k] = result
+    return given, left
+
+
+def _order_for(
+    wish: _Wish, readers: Sequence[int], memory: int, routine: Routine, *, spares_copy: bool
+) -> Iterator[Wanted]:
+    """The order that grants a wish, if one can."""
+    others = tuple(dict.fromkeys(n for n in readers if n != wish.reader and not n == wish.at != wish.reader))
+    is_single = readers.count(wish.reader) <= 1
+    if is_single and all(_reads_only(routine.ops[n]) for n in others):
+        held = buffer_bytes(routine.shapes[memory])
+        yield Wanted(wish.reader, others, held if spares_copy else 0, held)
+
+
+def _of_one_size(result: Shape, source: Shape) -> bool:
+    """Whether a result may lie in the memory of an input: as many elements of one type, of whole bytes."""
+    return result.type is source.type and result.element_count == source.element_count and source.type.per_byte <= 1
+
+
 def without_donations(entry: Routine, apart: Mapping[Kernel, Kernel]) -> Routine:
     """The entry for a caller who keeps the inputs: results get memory of their own, with the input's elements in it
     only where a kernel or a loop updates them. `apart` is that of the schedule, if the kernels in it can be launched;
@@ -288,6 +469,7 @@ def without_donations(entry: Routine, apart: Mapping[Kernel, Kernel]) -> Routine
             kernel = launched[launch] = apart.get(launch.kernel, launch.kernel)
             updated |= {launch.outputs[output] for output, _ in kernel.aliases}
     ops: list[Op] = []
+    shapes, freed = list(entry.shapes), list[int]()
     for op in entry.ops:
         if isinstance(op, AliasOp):
             (source,), (output,) = op.inputs, op.outputs
@@ -301,7 +483,21 @@ def without_donations(entry: Routine, apart: Mapping[Kernel, Kernel]) -> Routine
             op = replace(op, owned=tuple(k for k in op.owned if root[op.inputs[k]] not in inputs))
             for k in (*op.unchanged, *op.owned):
                 root[op.outputs[k]] = root[op.inputs[k]]
+        elif isinstance(op, BranchOp):
+            for number, b in op.held:
+                if root[b] in inputs:
+                    copy = len(shapes)
+                    shapes.append(shapes[b])
+                    root.append(copy)
+                    ops.append(Copy(op.instruction, (b,), (copy,)))
+                    freed.append(copy)
+                    op = op.with_argument(b, copy)
+                    b = copy
+                root[op.outputs[number]] = root[b]
         elif isinstance(op, LaunchOp):
             op = replace(op, kernel=launched[op])
         ops.append(op)
-    return replace(entry, ops=tuple(ops), donated=())
+        if freed:
+            ops.append(Free(op.instruction, tuple(freed), ()))
+            freed = []
+    return replace(entry, shapes=tuple(shapes), ops=tuple(ops), donated=())

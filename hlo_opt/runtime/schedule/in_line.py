@@ -137,5 +137,6 @@ def _renamed(op: Op, names: Mapping[int, int]) -> Op:
     if isinstance(op, BranchOp):
         selector = None if op.selector is None else names[op.selector]
         arguments = tuple(tuple(names[b] for b in of) for of in op.arguments)
-        return replace(op, inputs=inputs, outputs=outputs, selector=selector, arguments=arguments)
+        held = tuple((number, names[b]) for number, b in op.held)
+        return replace(op, inputs=inputs, outputs=outputs, selector=selector, arguments=arguments, held=held)
     return replace(op, inputs=inputs, outputs=outputs)

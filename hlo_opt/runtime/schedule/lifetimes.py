@@ -112,6 +112,8 @@ def _aliases(op: Op, shares_unchanged: bool) -> Mapping[int, int]:
         return {op.outputs[0]: op.inputs[0]}
     if isinstance(op, LoopOp):
         return {op.outputs[k]: op.inputs[k] for k in (*(op.unchanged if shares_unchanged else ()), *op.owned)}
+    if isinstance(op, BranchOp):
+        return {op.outputs[number]: b for number, b in op.held}
     return {}
 
 

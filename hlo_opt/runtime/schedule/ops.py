@@ -7,7 +7,7 @@ or that of another buffer (`AliasOp`). Loops and branches are structured jumps: 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal as OneOf
 
 from hlo_opt.codegen.kernel import Kernel
@@ -84,11 +84,13 @@ class CallOp(Op):
 
 @dataclass(frozen=True, slots=True)
 class RoutineKey:
-    """A computation with its caller's layouts: dimension numbers, minor to major, for each leaf."""
+    """A computation with its caller's layouts: dimension numbers, minor to major, for each leaf. `donated`: as in
+    `Routine`, of a branch whose caller gives arguments away."""
 
     computation: Computation
     inputs: tuple[tuple[int, ...], ...]
     results: tuple[tuple[int, ...], ...]
+    donated: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,11 +122,26 @@ class BranchOp(Op):
 
     `selector` picks it (None: there is only one): true takes branch 0, an integer out of range the last branch
     (xla/hlo/ir/hlo_instruction.h, kConditional). `arguments` are per branch.
+
+    able  (number of an output, buffer): every branch can make the output in the memory of this argument, or finds it
+          there
+    held  those of them where nothing else needs that memory, so that they do
     """
 
     selector: int | None
     branches: tuple[RoutineKey, ...]
     arguments: tuple[Buffers, ...]
+    able: tuple[tuple[int, int], ...] = ()
+    held: tuple[tuple[int, int], ...] = ()
+
+    def with_argument(self, old: int, new: int) -> BranchOp:
+        """The same with another buffer for one that the branches get."""
+
+        def of(buffers: Buffers) -> Buffers:
+            return tuple(new if b == old else b for b in buffers)
+
+        held = tuple((number, new if b == old else b) for number, b in self.held)
+        return replace(self, inputs=of(self.inputs), arguments=tuple(map(of, self.arguments)), held=held)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +157,8 @@ class Routine:
     inputs   the caller's buffers: the leaves of all parameters
     results  the leaves of the root
     donated  results written into the memory of an input: (number of the input, number of the result). For the entry
-             these are among the header's `input_output_alias`; the only other routines with any are loop bodies, where
-             both numbers are that of a leaf of the state
+             these are among the header's `input_output_alias`; of a loop body both numbers are that of a leaf of the
+             state; of a branch they are those of its key, and a result may be an input as it stands
     apart    why donated inputs hold no result, in words, by their numbers
     """
 
