@@ -348,10 +348,10 @@ def _step(trace: Trace, number: int, block: int, target: DeviceTarget) -> _WalkC
     walk, cycles = trace.walk, clock(target)
     lays = [*lays_of(trace, trace.reads, block), *lays_of(trace, trace.writes, block)]
     tried = [
-        SECTOR * lay.access.tries * walk.threads * trace.times(lay.access.index) if lay.access.tries > 1 else 0.0
+        SECTOR * lay.access.tries * walk.threads * trace.times(lay.access.index) if lay.access.is_by_lanes else 0.0
         for lay in lays
     ]
-    answers = sum(max(1.0, tries) for _, _, tries in walk.changed)
+    answers = sum(1.0 if walk.looks else max(1.0, tries) for _, _, tries in walk.changed) + walk.looks
     steps = walk.rounds * (walk.steps + sum(size for _, _, size in trace.folds))
     return _WalkCost(
         walk,
@@ -423,7 +423,7 @@ def _add_access(
     if again:
         _add_moved(sums, [lay], again * _lost(size, target), written=access.operand is None)
     sums.lines += walk.threads / target.threads_per_warp * lay.count * lay.lines * (1 + again)
-    if access.tries > 1:  # each lane by itself
+    if access.is_by_lanes:
         sums.cached += tried
     elif again or size > L1_HELD * target.shared_memory_per_core:
         sums.cached += lay.fetched * (1 + again)

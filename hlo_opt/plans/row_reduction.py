@@ -19,7 +19,7 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
 from hlo_opt.ir.size import most
 from hlo_opt.ops import spec_of
-from hlo_opt.ops.reduction.reducers import is_wide, monoid
+from hlo_opt.ops.reduction.reducers import EXTREMES, is_wide, monoid
 from hlo_opt.plans.columns import MOST_THREADS, WARP
 from hlo_opt.plans.folding import (
     KEPT,
@@ -351,7 +351,7 @@ def is_for_one_thread(region: Region, folded: Folded, target: DeviceTarget) -> b
 
 
 def _is_extremum(reduce: Instruction) -> bool:
-    return monoid(reduce.called_by("to_apply")) in ("maximum", "minimum")
+    return monoid(reduce.called_by("to_apply")) in EXTREMES
 
 
 def beside(part: Rows) -> Rows:
