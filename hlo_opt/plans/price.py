@@ -24,6 +24,7 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.ops.lowering import Element
 from hlo_opt.plans import instructions as work_of
+from hlo_opt.plans.columns import JUMP
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.kinds import kind_of
 from hlo_opt.plans.loop import BLOCK
@@ -55,9 +56,6 @@ SLOW_LANES = 16
 L2_HELD, L1_HELD = 0.6, 0.5
 """The fraction of L2 that is still there when it is read again: 26 MB of rows are on an H100, 64 MB are not. The
 fraction of L1 that caches loads of all blocks: the other half is their shared memory."""
-JUMP = 10
-"""The cost of a jump to another address, in bytes of a copy: columns in rows of 32 bytes reach 75 to 85 % of a copy,
-tiles in rows of 128 bytes nearly all of it."""
 STEP, SHUFFLE, BARRIER, SHARED = 4.5, 30, 20, 30
 """Cycles from an instruction to one that needs its result; of a shuffle with the use of its result; of a barrier of a
 block; of a load from shared memory with the use of its result."""

@@ -38,6 +38,7 @@ from hlo_opt.ops.indexing.gather_dimensions import IndexedWindows, scatter_dimen
 from hlo_opt.ops.reduction.reducers import EXTREMES, MONOIDS, monoid
 from hlo_opt.ops.sets import keeps_values, tuple_index
 from hlo_opt.ops.shapes import flag
+from hlo_opt.plans.columns import WORD
 from hlo_opt.plans.instructions import of_body
 from hlo_opt.plans.loop import BLOCK, WIDEST_ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
@@ -50,8 +51,6 @@ _MOST_IN_ONE_BLOCK = 1024
 _SUMS = {"f32": 1, "bf16": 2, "f16": 2}
 """Floats with atomic sums of several elements: the number of elements in a word, which is the vector on devices without
 wider operations."""
-WORD = 32
-"""Bits of a word, which is what a swap works on."""
 _HAS_VECTORS = 90
 """The least compute capability with atomic operations on vectors."""
 _EXTREMES_OF = frozenset({"f64", "f32", "bf16", "f16"})
