@@ -341,7 +341,9 @@ def test_how_elements_change(kind: str, combiner: str, more: str, wanted: str) -
     (kernel,) = kernels(simple(kind, combiner, more=more))
     text = kernel.source.split("__global__")[1]
     assert wanted in text
-    assert any(name in text for name in ("atomic", "hlo_swapped", "hlo_extreme")) == (not more and combiner != "replace")
+    assert any(name in text for name in ("atomic", "hlo_swapped", "hlo_extreme")) == (
+        not more and combiner != "replace"
+    )
     assert kernel.in_order == (not more and "atomic" not in text and "hlo_extreme" not in text)
 
 
