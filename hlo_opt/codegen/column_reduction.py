@@ -24,6 +24,7 @@ from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant,
 from hlo_opt.ops.code import NOTHING, Code, FirstRound, Name, both, cell, code, of
 from hlo_opt.ops.reduction.beside import folds_beside
 from hlo_opt.plans.column_reduction import Columns
+from hlo_opt.plans.columns import MOST_THREADS
 from hlo_opt.plans.folding import Space, operand_index, root_index
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.walks import AHEAD
@@ -81,7 +82,11 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Columns], first_block: i
                 _close(to, place, columns, to_all=level + 1 < last)
 
     slots, steady = -(-place.space.reduced // place.ways), set[str]().union(*map(variables_of, place.kept))
-    keeping = keeper(builder, slots, last if segment.part.keeps else 1, sorted(steady), fold_and_store)
+    times = last if segment.part.keeps else 1
+    # a block of that many threads leaves 64 registers, of which addresses and elements on their way need half
+    keeping = keeper(
+        builder, slots, times, sorted(steady), fold_and_store, tight=place.lanes * place.ways == MOST_THREADS
+    )
     fold_and_store(builder, keeping)
     singles = [w for w in writes if not w.per_position]
     if singles:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, Write
@@ -104,21 +105,24 @@ def _tile(
     writes: Sequence[Write],
 ) -> None:
     """Emit one tile of a line; `place` is the number of the thread's vector in its line."""
-    steps = part.lines.length // part.vector
-    inside = code("{} < {}", place, steps) if part.threads * part.tiles > steps else NOTHING
-    step = Variable(0, steps - 1, place.name)
+    has_more = part.threads * part.tiles > part.steps
+    inside = code("{} < {}", place, part.steps) if has_more and not part.is_peeled else NOTHING
+    step = Variable(0, part.steps - 1, place.name)
     folds = [
         Fold(f.window, running_types(f.window), _variables(builder, f.window, None), starts_with_init=False)
         for f in folding
     ]
     kept = [[_array(builder, register_type(t), part.vector) for t in fold.types] for fold in folds]
 
-    def fold_in(to: Builder, along: Expression, number: Expression) -> list[Store]:
+    def fold_in(to: Builder, along: Expression, number: Expression, *, at_end: bool = False) -> list[Store]:
         for fold, arrays in zip(folds, kept, strict=True):
             values = [to.value(o, part.lines.index(at.line, along)) for o in fold.operands]
             to.name_after(fold.reduce)
             first = isinstance(number, Constant)
-            with to.branch(NOTHING if first else code("{} == 0", number)):
+            begins = code("{} == 0", number)
+            if at_end:
+                begins = code("{} || {} == 0", begins, to.text(along))
+            with to.branch(NOTHING if first else begins):
                 _assign(to, fold.accumulators, values)
             if not first:
                 with to.otherwise():
@@ -127,8 +131,9 @@ def _tile(
                 to.assign(cell(array, to.text(number)), value)
         return []
 
+    vector = _Vector.of(builder, part, at, step) if part.is_peeled else None
     with builder.branch(inside):
-        _each(builder, part.vector, step, fold_in, NOTHING)
+        _each(builder, part, vector or step, (fold_in, partial(fold_in, at_end=True)), NOTHING)
     fronts = []
     for fold, f in zip(folds, folding, strict=True):
         fronts.append(_variables(builder, f.window, None))
@@ -142,11 +147,36 @@ def _tile(
         return [s for w in writes for s in w.stores(to, part.lines.index_of(w.root, at.line, along))]
 
     with builder.branch(inside):
-        _each(builder, part.vector, step, write, at.live)
+        _each(builder, part, vector or step, (write, write), at.live)
 
 
-def _each(builder: Builder, vector: int, step: Variable, compute: Compute, guard: Code) -> None:
-    """Emit the elements of a thread's vector."""
+@dataclass(frozen=True)
+class _Vector:
+    """Neighbours that begin at a multiple of their number: the place in memory of the first, and those of the row's
+    first element and of what follows its last."""
+
+    first: Expression
+    begin: Code
+    end: Code
+    line: Expression
+
+    @classmethod
+    def of(cls, builder: Builder, part: Prefixes, at: _Place, step: Variable) -> _Vector:
+        """A step of a row that is not aligned."""
+        begin = builder.declare_index("begin", multiply(at.line, part.lines.length))
+        first = multiply(add(divide(begin, part.vector), step), part.vector)
+        end = builder.text(add(begin, constant(part.lines.length)))
+        return cls(builder.declare_index("first", first), builder.text(begin), end, at.line)
+
+
+def _each(
+    builder: Builder, part: Prefixes, step: Variable | _Vector, computes: tuple[Compute, Compute], guard: Code
+) -> None:
+    """Emit the elements of a thread's vector, with the second of `computes` where an end of the row is in it."""
+    vector, compute = part.vector, computes[0]
+    if isinstance(step, _Vector):
+        _each_inside(builder, part, step, computes, guard)
+        return
     if vector == 1:
         store_all(builder, compute(builder, step, constant(0)), guard)
         return
@@ -157,6 +187,29 @@ def _each(builder: Builder, vector: int, step: Variable, compute: Compute, guard
         compute,
         guard,
     )
+
+
+def _each_inside(
+    builder: Builder, part: Prefixes, step: _Vector, computes: tuple[Compute, Compute], guard: Code
+) -> None:
+    """Emit the elements of a vector that are in the row: all of them together, or one by one."""
+    vector, first = part.vector, builder.text(step.first)
+
+    def place(to: Builder, number: Expression) -> Expression:
+        return to.declare_index("place", add(step.first, number))
+
+    def along(to: Builder, number: Expression) -> Variable:
+        return to.column_at(place(to, number), step.line, part.lines.length)
+
+    with builder.branch(code("{0} >= {1} && {0} + {2} <= {3}", first, step.begin, vector, step.end)):
+        each_element(builder, vector, along, computes[0], guard)
+    with builder.otherwise():
+        builder.advise("unroll")
+        with builder.loop(vector) as number:
+            at = place(builder, number)
+            with builder.branch(code("{0} >= {1} && {0} < {2}", builder.text(at), step.begin, step.end)):
+                column = builder.column_at(at, step.line, part.lines.length)
+                store_all(builder, computes[1](builder, column, number), guard)
 
 
 def _hand_on(

@@ -169,11 +169,14 @@ def keeper(
     write: Callable[[Builder, Keeper], None],
     held: frozenset[Instruction] = frozenset(),
     paired: frozenset[str] = frozenset({"bf16"}),
+    *,
+    tight: bool = False,
 ) -> Keeper:
     """The values to keep in registers between `passes` passes, for `slots` columns per thread. Declares their arrays.
 
     `write` emits all passes. `steady` are the names of variables that have one meaning in all passes. `held` are
-    parameters that registers hold anyway, `paired` the types of which one may keep two values.
+    parameters that registers hold anyway, `paired` the types of which one may keep two values. Where registers are
+    `tight`, one does so if else these values took more than half of them.
     """
     filled = sum(_words(p.shape.type) for p in held)
     if passes < 2 or slots > 2 * MOST_REGISTERS:
@@ -189,6 +192,13 @@ def keeper(
             needed = [0.0] * passes
             for number, registers in uses:
                 needed[number] += registers
+            if (
+                not pairs
+                and tight
+                and any(v.type.name in paired for v in values)
+                and max(needed) * slots > MOST_REGISTERS // 2
+            ):
+                continue
             if (max(needed) + filled) * slots <= MOST_REGISTERS:
                 return _Registers(builder, values, slots, pairs)
     return _Nothing()

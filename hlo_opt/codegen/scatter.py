@@ -16,10 +16,10 @@ from hlo_opt.codegen.vectors import Targets
 from hlo_opt.ir import ElementType, Shape
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, delinearize, multiply, variable
 from hlo_opt.ir.size import unsigned, unsigned_long
-from hlo_opt.ops.code import Code, Name, address, both, call, code
+from hlo_opt.ops.code import Code, Name, address, both, call, code, of
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
-from hlo_opt.ops.reduction.reducers import monoid
+from hlo_opt.ops.reduction.reducers import EXTREMES, monoid
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.scatter import ScatterForm, Update, Updates, element_of
 
@@ -123,8 +123,27 @@ def _update(
         along = form.parallel[-1]
         every = [{**at, along: add(multiply(at[along], vector), constant(k))} for k in range(vector)]
         indices = [tuple(a[d] for d in range(len(sizes))) for a in every]
+        if not form.are_neighbours:
+            _combine_each(builder, form, written, indices)
+            return
         _read_early(builder, form, first, indices)
         _combine_together(builder, form, written, indices, starts_inside(builder, form, first, stack))
+
+
+def _combine_each(
+    builder: Builder, form: ScatterForm, written: Sequence[ScatterOutput], indices: Sequence[Index]
+) -> None:
+    """Emit neighbouring updates of single elements, which go anywhere: read all, then make one after another."""
+    for index in indices:
+        for window in windows_of(form, index):
+            builder.value(form.hero.operands[form.results], window)
+        for k in range(form.results):
+            builder.value(form.hero.operands[form.results + 1 + k], index)
+    builder.do(call("hlo_read_first"))
+    for index in indices:
+        with ExitStack() as stack:
+            starts = starts_inside(builder, form, index, stack)
+            _combine(builder, form, written, index, target_of(form, index, starts))
 
 
 def _read_early(builder: Builder, form: ScatterForm, first: Index, indices: Sequence[Index]) -> None:
@@ -199,6 +218,14 @@ def _combine(
         how, value = form.updates[number], updates[number]
         if how is Update.STORE:
             builder.store(pointer, shape, target, value)
+        elif form.finds_extremes(number) and how is Update.ATOMIC:
+            change = AtomicChange()
+            builder.add(change)
+            with builder.inside(change.steps):
+                element = address(pointer, builder.address(shape, target))
+                builder.do(atomic(monoid(form.combiner) or "", shape.type, element, value))
+            with builder.inside(change.walking):
+                _change(builder, form, (number, pointer, shape), value, target)
         elif how is Update.ATOMIC:
             element = address(pointer, builder.address(shape, target))
             builder.do(atomic(monoid(form.combiner) or "", shape.type, element, value))
@@ -222,10 +249,10 @@ def _combine_together(
     builder.name_after(form.hero)
     for number, pointer, shape in written:
         values = updates[number]
-        if form.sums_together(number):
+        if form.sums_together(number) or form.finds_extremes(number):
             element = address(pointer, builder.address(shape, targets[0]))
             words = [stored(shape.type, value) for value in values]
-            builder.do(call(f"hlo_atomic_add_{shape.type.name}", element, *words))
+            builder.do(call(_of_neighbours(monoid(form.combiner) or "", shape.type), element, *words))
             continue
         if form.updates[number] is Update.PLAIN:
             currents = [loaded(shape.type, builder.stored_element(pointer, shape, target)) for target in targets]
@@ -300,8 +327,14 @@ def swap(
     builder.add(Let(word, seen, call("hlo_seen", element), constant=False))
     with builder.for_ever():
         current = builder.bind_exact(element_type, loaded(element_type, call("hlo_taken", element, seen)))
-        replacement = stored(element_type, combined(builder, form, number, current, update))
-        builder.add(Break(call("hlo_swapped", element, seen, code(f"({kind})({{}})", replacement))))
+        replacement = code(f"({kind})({{}})", stored(element_type, combined(builder, form, number, current, update)))
+        done = call("hlo_swapped", element, seen, replacement)
+        if element_type.is_narrow_float and monoid(form.combiner) in EXTREMES:  # most of them change nothing
+            made = builder.fresh("made")
+            builder.add(Let(f"const {kind}", made, replacement, constant=False))
+            same = code("{} == {}", made, call("hlo_taken", element, seen))
+            done = code("{} || {}", same, call("hlo_swapped", element, seen, of(made)))
+        builder.add(Break(done))
 
 
 def _swap_part(builder: Builder, form: ScatterForm, target: ScatterOutput, update: Code, index: Index) -> None:
@@ -317,10 +350,26 @@ def _swap_part(builder: Builder, form: ScatterForm, target: ScatterOutput, updat
         builder.add(Break(call(f"hlo_part_swapped<{bits}>", pointer, at, seen, replacement, *last_argument(shape))))
 
 
+def _of_neighbours(name: str, element_type: ElementType) -> str:
+    """The function that combines values with neighbours in memory, for a combiner of this name."""
+    kind = element_type.name
+    if name not in EXTREMES:
+        return f"hlo_atomic_add_{kind}"
+    if element_type.is_narrow_float:
+        return f"hlo_narrow_extremes<{_greatest(name)}, hlo_load_{kind}, hlo_store_{kind}>"
+    return f"hlo_extremes<{_greatest(name)}>"
+
+
+def _greatest(name: str) -> str:
+    return "true" if _FUNCTIONS[name] == "atomicMax" else "false"
+
+
 def atomic(name: str, element_type: ElementType, element: Code, value: Code) -> Code:
     """The atomic operation that combines a value with the element at an address, for a combiner of this name."""
     if element_type.is_complex:
         return call("hlo_atomic_add", element, value)
+    if element_type.is_float and name in EXTREMES:
+        return call(f"hlo_extreme<{_greatest(name)}>", element, value)
     function = _FUNCTIONS[name]
     if element_type.is_integer and (name not in ("maximum", "minimum")):
         kind = "unsigned long long" if element_type.bits == 64 else "unsigned int"

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hlo_opt.analysis.memory.forms import TILE
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.indices import only_first, thread_of, tile_of
 from hlo_opt.codegen.scalars import loaded, memory_type, stored
@@ -28,8 +27,8 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int
     frame = segment.part.frame
     only_first(builder, BLOCK, plan.launch.block)
     corner = _corner(builder, first_block, segment.blocks, frame)
-    line = builder.declare("line", divide(thread_of(BLOCK), TILE))
-    lane = builder.declare("lane", modulo(thread_of(BLOCK), TILE))
+    line = builder.declare("line", divide(thread_of(BLOCK), frame.lanes))
+    lane = builder.declare("lane", modulo(thread_of(BLOCK), frame.lanes))
     tables: dict[Instruction, Name] = {}
     cells = frame.side * (frame.side + 1) * frame.width
     for transpose in segment.part.tiled:
@@ -93,13 +92,13 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Tiles], first_block: int
             builder.add(Barrier())
         builder.advise("unroll")
         with builder.loop(side * side * frame.width // (BLOCK * vector)) as step:
-            row = add(multiply(step, BLOCK // TILE), line)
+            row = add(multiply(step, BLOCK // frame.lanes), line)
             column: Expression = multiply(lane, vector)
             kept: Expression = constant(0)
             if frame.width > 1:
-                element = add(multiply(row, TILE), lane)
-                row = divide(element, TILE * frame.width)
-                column = divide(modulo(element, TILE * frame.width), frame.width)
+                element = add(multiply(row, frame.lanes), lane)
+                row = divide(element, frame.lanes * frame.width)
+                column = divide(modulo(element, frame.lanes * frame.width), frame.width)
                 kept = modulo(element, frame.width)
             inside = {along: column, across: row}
             at, conditions = _position(builder, frame, corner, inside, kept, along)

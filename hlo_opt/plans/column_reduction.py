@@ -19,6 +19,7 @@ from hlo_opt.plans.columns import (
     MOST_THREADS,
     SHARED_BYTES,
     WARP,
+    WORD,
     ColumnTile,
     column_parts,
     column_tile,
@@ -32,9 +33,6 @@ from hlo_opt.plans.instructions import of_value
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.row_reduction import MOST_KEPT, may_be_reordered
 from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Own, Walk, own_on
-
-WORD = 32
-"""Bits of a register."""
 
 
 def space_of(reduce: Instruction) -> Space | None:

@@ -18,6 +18,13 @@ PER_THREAD = 16
 """Elements of a column that one thread folds, before the column gets more threads."""
 WIDEST_BITS = 128
 """The widest access of a thread."""
+WORD = 32
+"""Bits of a register, and of what a compare-and-swap works on."""
+MOST_ABREAST = 512
+"""Limit of the lanes of a tile of narrow elements."""
+JUMP = 10
+"""The cost of a jump to another address, in bytes of a copy: columns in rows of 32 bytes reach 75 to 85 % of a copy,
+tiles in rows of 128 bytes nearly all of it."""
 SECTOR_BITS = 256
 """Bits of a memory transaction: a narrower tile would waste part of it."""
 MOST_RESIDENT = 4
@@ -120,8 +127,20 @@ def wide_tile(
         or vector * WARP * accumulator_bytes > shared_bytes
     ):
         vector //= 2
-    lanes = min(WARP, minor // vector)
+    lanes = min(WARP, minor // vector) if vector * bits >= WORD else _narrow_lanes(minor, bits)
     return _tile(sizes, (vector, lanes), accumulator_bytes, PER_THREAD, shared_bytes)
+
+
+def _narrow_lanes(minor: int, bits: int) -> int:
+    """Lanes of less than a word each, where rows are not aligned to more: several warps or a whole row abreast, for
+    which the fewest bytes of rows, surplus lanes and jumps to the next row are spent."""
+    whole = (minor,) if minor <= MOST_ABREAST else ()
+
+    def spent(lanes: int) -> tuple[int, int]:
+        jumps = 0 if lanes == minor else 8 * JUMP
+        return _tiles(minor, 1, lanes) * (lanes * bits + jumps), -lanes
+
+    return min((*whole, *range(WARP, MOST_ABREAST // 2 + 1, WARP)), key=spent) if minor > WARP else minor
 
 
 def column_parts(tile: ColumnTile, reduced: int, cores: int) -> int:

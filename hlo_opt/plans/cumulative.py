@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 from hlo_opt.analysis.memory.forms import round_up
@@ -113,13 +114,14 @@ def lines_of(instruction: Instruction) -> Lines | None:
 @dataclass(frozen=True)
 class Prefixes:
     """Outputs (`roots` are positions) that threads write as they walk lines, and the windows that they fold. `cores` is
-    the number of multiprocessors of the device."""
+    the number of multiprocessors of the device; `aligns` says whether its accesses must be aligned to be wide."""
 
     kind: ClassVar[str] = "cumulative"
     windows: tuple[Instruction, ...]
     roots: tuple[int, ...]
     lines: Lines
     cores: int
+    aligns: bool = False
 
     @property
     def hero(self) -> Instruction:
@@ -141,23 +143,46 @@ class Prefixes:
         """Consecutive elements of a line that a thread reads at a time: 16 bytes if they are contiguous in memory."""
         if not self.in_rows:
             return max(d for d in range(1, MOST_IN_TURN + 1) if self.lines.length % d == 0)
+        return self._widest if self.is_peeled else gcd(self.lines.length, self._widest)
+
+    @cached_property
+    def _widest(self) -> int:
         widest = max(leaf.type.bytes for window in self.windows for leaf in window.shape.leaves())
-        return gcd(self.lines.length, max(1, WIDEST_ACCESS // widest))
+        return max(1, WIDEST_ACCESS // widest)
+
+    @cached_property
+    def is_peeled(self) -> bool:
+        """Whether rows are not aligned to the widest accesses: then a thread has the elements between two aligned
+        places, and at the ends of a row those that are in it."""
+        length, shape = self.lines.length, self.lines.shape
+        is_plain = self.in_rows and not self.lines.is_reversed and shape.type.per_byte == 1
+        return self.aligns and is_plain and length % self._widest != 0 and length >= WARP * self._widest
+
+    @property
+    def steps(self) -> int:
+        """The most accesses that have elements of one line."""
+        if self.is_peeled:
+            return (self.lines.length + self._widest - 2) // self._widest + 1
+        return self.lines.length // self.vector
 
     @property
     def threads(self) -> int:
         """Threads per line; for a row a part of a warp, or whole warps."""
-        steps = self.lines.length // self.vector
+        steps = self.steps
         if not self.in_rows:
             return min(WARP, steps)
         if steps <= WARP:
             return 1 << (steps - 1).bit_length()
-        return min(ROW_THREADS if self.lines.count >= self.cores else MOST_THREADS, round_up(steps, WARP))
+        most_threads = ROW_THREADS if self.lines.count >= self.cores else MOST_THREADS
+        if self.is_peeled and steps > most_threads:  # one more access of a row is no reason for another tile
+            tiles = max(1, round(steps / most_threads), -(-steps // MOST_THREADS))
+            return round_up(-(-steps // tiles), WARP)
+        return min(most_threads, round_up(steps, WARP))
 
     @property
     def tiles(self) -> int:
         """The number of times that a thread reads elements of a line."""
-        return -(-self.lines.length // (self.vector * self.threads))
+        return -(-self.steps // self.threads)
 
     @property
     def block(self) -> int:
@@ -207,7 +232,7 @@ def match(
         needs = {n: windows_read(region.roots[n], windows, lines, below) for n in rest}
         fitting = [n for n in rest if needs[n] is not None]
         needed = [w for w in windows if any(w in (needs[n] or ()) for n in fitting)]
-        part = Prefixes(tuple(needed), tuple(fitting), lines, target.core_count)
+        part = Prefixes(tuple(needed), tuple(fitting), lines, target.core_count, not target.in_lanes)
         if needed and part.shared_bytes(part.block) <= room:
             room -= part.shared_bytes(part.block)
             parts.append(part)
@@ -226,10 +251,11 @@ def walks(region: Region, segment: Segment[Prefixes], launch: Launch) -> list[Wa
     if not part.in_rows:
         own, lane = modulo(thread, part.abreast), divide(modulo(thread, across), part.abreast)
     step = add(multiply(variable(ROUND, part.tiles), part.threads), lane)
-    places = {
-        "line": add(multiply(divide(thread, across), per_block), own),
-        "along": add(multiply(step, part.vector), variable(ITEM, part.vector)),
-    }
+    own_line = add(multiply(divide(thread, across), per_block), own)
+    own_step = add(multiply(step, part.vector), variable(ITEM, part.vector))
+    if part.is_peeled:  # up to the first aligned element
+        own_step = add(own_step, modulo(multiply(own_line, part.vector - lines.length % part.vector), part.vector))
+    places = {"line": own_line, "along": own_step}
     line, along = variable("line", lines.count), variable("along", lines.length)
     index = lines.index(line, along)
     operands = [(o, index) for window in part.windows for o in window.operands[: len(running_types(window))]]
@@ -244,6 +270,7 @@ def walks(region: Region, segment: Segment[Prefixes], launch: Launch) -> list[Wa
             places=places,
             items=part.vector,
             rounds=part.tiles,
+            filled=lines.length / (part.tiles * part.threads * part.vector) if part.is_peeled else 1.0,
             known=frozenset(part.windows),
             body=sum((of_fold(window) * 2 for window in part.windows), NOTHING),
             steps=part.vector + groups * meets,

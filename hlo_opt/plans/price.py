@@ -24,6 +24,7 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.ops.lowering import Element
 from hlo_opt.plans import instructions as work_of
+from hlo_opt.plans.columns import JUMP
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.kinds import kind_of
 from hlo_opt.plans.loop import BLOCK
@@ -55,9 +56,6 @@ SLOW_LANES = 16
 L2_HELD, L1_HELD = 0.6, 0.5
 """The fraction of L2 that is still there when it is read again: 26 MB of rows are on an H100, 64 MB are not. The
 fraction of L1 that caches loads of all blocks: the other half is their shared memory."""
-JUMP = 10
-"""The cost of a jump to another address, in bytes of a copy: columns in rows of 32 bytes reach 75 to 85 % of a copy,
-tiles in rows of 128 bytes nearly all of it."""
 STEP, SHUFFLE, BARRIER, SHARED = 4.5, 30, 20, 30
 """Cycles from an instruction to one that needs its result; of a shuffle with the use of its result; of a barrier of a
 block; of a load from shared memory with the use of its result."""
@@ -348,10 +346,10 @@ def _step(trace: Trace, number: int, block: int, target: DeviceTarget) -> _WalkC
     walk, cycles = trace.walk, clock(target)
     lays = [*lays_of(trace, trace.reads, block), *lays_of(trace, trace.writes, block)]
     tried = [
-        SECTOR * lay.access.tries * walk.threads * trace.times(lay.access.index) if lay.access.tries > 1 else 0.0
+        SECTOR * lay.access.tries * walk.threads * trace.times(lay.access.index) if lay.access.is_by_lanes else 0.0
         for lay in lays
     ]
-    answers = sum(max(1.0, tries) for _, _, tries in walk.changed)
+    answers = sum(1.0 if walk.looks else max(1.0, tries) for _, _, tries in walk.changed) + walk.looks
     steps = walk.rounds * (walk.steps + sum(size for _, _, size in trace.folds))
     return _WalkCost(
         walk,
@@ -423,7 +421,7 @@ def _add_access(
     if again:
         _add_moved(sums, [lay], again * _lost(size, target), written=access.operand is None)
     sums.lines += walk.threads / target.threads_per_warp * lay.count * lay.lines * (1 + again)
-    if access.tries > 1:  # each lane by itself
+    if access.is_by_lanes:
         sums.cached += tried
     elif again or size > L1_HELD * target.shared_memory_per_core:
         sums.cached += lay.fetched * (1 + again)

@@ -57,6 +57,11 @@ class Access:
         return self.shape.type.stored_bits
 
     @property
+    def is_by_lanes(self) -> bool:
+        """Whether `tries` counts sectors, each tried for a lane by itself."""
+        return self.tries not in (0.0, 1.0)
+
+    @property
     def size(self) -> float:
         """Bytes of the array."""
         return self.shape.element_count * self.bits / 8

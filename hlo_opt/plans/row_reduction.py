@@ -19,7 +19,7 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
 from hlo_opt.ir.size import most
 from hlo_opt.ops import spec_of
-from hlo_opt.ops.reduction.reducers import is_wide, monoid
+from hlo_opt.ops.reduction.reducers import EXTREMES, is_wide, monoid
 from hlo_opt.plans.columns import MOST_THREADS, WARP
 from hlo_opt.plans.folding import (
     KEPT,
@@ -189,7 +189,8 @@ class Rows:
         lanes = self.few_lanes
         if lanes < WARP and (self.columns < WARP or most(self.teams) * lanes >= WARP):
             return lanes
-        warps = math.ceil(math.ceil(self.columns / self.per_thread) / WARP)
+        whole = self.columns // self._widest * self._widest if self.is_flat else self.columns  # threads share the ends
+        warps = math.ceil(math.ceil(whole / self.per_thread) / WARP)
         if warps * WARP > MOST_THREADS and self._is_kept(self._slots(HALF_OF_THREADS)):
             return HALF_OF_THREADS
         return min(MOST_THREADS, warps * WARP)
@@ -351,7 +352,7 @@ def is_for_one_thread(region: Region, folded: Folded, target: DeviceTarget) -> b
 
 
 def _is_extremum(reduce: Instruction) -> bool:
-    return monoid(reduce.called_by("to_apply")) in ("maximum", "minimum")
+    return monoid(reduce.called_by("to_apply")) in EXTREMES
 
 
 def beside(part: Rows) -> Rows:
@@ -426,7 +427,7 @@ def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
     if part.parts > 1:
         row, number = divide(row, part.parts), modulo(row, part.parts)
         start = add(multiply(number, part.threads), start)
-    rounds = math.ceil(part.columns / (vector * across))
+    rounds = math.ceil((part.vectors[1] if part.is_peeled else part.columns / vector) / across)
     step = add(multiply(variable(ROUND, rounds), across), start)
     column = add(multiply(step, vector), variable(ITEM, vector))
     if part.is_peeled:  # up to the first aligned element
@@ -444,7 +445,7 @@ def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
             places=places,
             items=vector,
             rounds=rounds,
-            filled=part.columns / (rounds * vector * across),
+            filled=min(1.0, part.columns / (rounds * vector * across)),
             ahead=rounds if (kept and len(part.levels) > 1) or part.threads < WARP else Walk.ahead,
             barriers=CLUSTER_BARRIERS if part.in_cluster else int(warps),
             shuffles=(min(WARP, part.threads).bit_length() - 1) * (1 + warps),

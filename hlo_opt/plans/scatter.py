@@ -4,8 +4,10 @@ The schedule makes that copy (`Segment.aliases`), because blocks of one launch c
 may conflict are atomic operations. If no atomic operation can do the combiner's work (several results that depend on
 each other, 16 bytes), one thread does all updates of an element, one after another. If neighbours in an update are
 aligned neighbours in the output, a thread updates several of them at a time: sums of f32, bf16 and f16 by the widest
-atomic operation of the device (PTX ISA, "red": vectors since sm_90, pairs of f16 since sm_60), elements without
-conflicts by wide loads and stores. Source: xla/backends/gpu/codegen/emitters/scatter.cc.
+atomic operation of the device (PTX ISA, "red": vectors since sm_90, pairs of f16 since sm_60), maxima and minima of
+floats by reading all of them first, elements without conflicts by wide loads and stores. Of updates of single elements,
+which go anywhere, a thread reads several before it makes the first. Source:
+xla/backends/gpu/codegen/emitters/scatter.cc.
 """
 
 from __future__ import annotations
@@ -31,17 +33,19 @@ from hlo_opt.ir.index_map import (
     multiply,
     variable,
 )
-from hlo_opt.ir.size import most
+from hlo_opt.ir.size import gcd, most
 from hlo_opt.ops.indexing.gather_dimensions import IndexedWindows, scatter_dimensions
-from hlo_opt.ops.reduction.reducers import monoid
+from hlo_opt.ops.reduction.reducers import EXTREMES, MONOIDS, monoid
 from hlo_opt.ops.sets import keeps_values, tuple_index
 from hlo_opt.ops.shapes import flag
+from hlo_opt.plans.columns import WORD
 from hlo_opt.plans.instructions import of_body
 from hlo_opt.plans.loop import BLOCK, WIDEST_ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
+from hlo_opt.plans.samples import SECTOR
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk, neighbours
 
-ATOMIC = frozenset({"add", "maximum", "minimum", "and", "or", "xor"})
+ATOMIC = MONOIDS - {"multiply"}
 """Combiners with atomic operations. The order of updates does not matter to them."""
 _MOST_IN_ONE_BLOCK = 1024
 _SUMS = {"f32": 1, "bf16": 2, "f16": 2}
@@ -49,6 +53,7 @@ _SUMS = {"f32": 1, "bf16": 2, "f16": 2}
 wider operations."""
 _HAS_VECTORS = 90
 """The least compute capability with atomic operations on vectors."""
+_EXTREMES_OF = frozenset({"f64", "f32", "bf16", "f16"})
 
 
 class Update(Enum):
@@ -145,7 +150,9 @@ class ScatterForm:
         if name in ATOMIC:
             if element_type.is_integer and element_type.bits >= 32:
                 return Update.ATOMIC
-            if name == "add" and (element_type.is_complex or (element_type.is_float and element_type.bits >= 32)):
+            if name == "add" and element_type.is_complex:
+                return Update.ATOMIC
+            if name in ("add", *EXTREMES) and element_type.is_float and element_type.bits >= 32:
                 return Update.ATOMIC
         if element_type.bits > 64 or (half > 1 and _reads(part) - {number, half + number}):
             return None
@@ -157,8 +164,26 @@ class ScatterForm:
         changes = self._update(number) in (Update.ATOMIC, Update.SWAP)
         return changes and name == "add" and self.hero.operands[number].shape.type.name in _SUMS
 
+    def finds_extremes(self, number: int) -> bool:
+        """Whether an update is a maximum or minimum of floats, for which a thread reads elements of array `number`
+        before it changes them."""
+        name = monoid(self.combiner) if self.results == 1 else None
+        changes = self._update(number) in (Update.ATOMIC, Update.SWAP)
+        return changes and name in EXTREMES and self.hero.operands[number].shape.type.name in _EXTREMES_OF
+
+    def changes_together(self, number: int, vector: int) -> bool:
+        """Whether `vector` neighbours of array `number`, which other threads may change too, are changed by whole
+        words."""
+        bits = vector * self.hero.operands[number].shape.type.bits
+        if self.finds_extremes(number):
+            return self.are_neighbours and bits >= WORD
+        return self.are_neighbours and self.sums_together(number) and bits > WORD
+
     def vector(self, target: DeviceTarget) -> int:
-        """The number of neighbours that a thread updates at a time."""
+        """The number of neighbouring updates of a thread: where they are single elements that go anywhere, as many as
+        one load reads."""
+        if not self.are_neighbours:
+            return self._abreast(target)
         most = min((self._most_together(k, target) for k in range(self.results)), default=1)
         room = self._aligned
         while most > 1 and (room is None or any(size % most for size in room)):
@@ -171,12 +196,33 @@ class ScatterForm:
         widest = max(1, WIDEST_ACCESS // element_type.bytes)
         if self.in_turns or element_type.per_byte > 1 or how is Update.KEEP:
             return 1
+        if self.finds_extremes(number):
+            return widest
         if self.sums_together(number):
             return widest if target.compute_capability >= _HAS_VECTORS else _SUMS[element_type.name]
-        is_enough = math.prod(self.space) >= widest * target.resident_threads
-        return widest if how in (Update.STORE, Update.PLAIN) and is_enough else 1
+        return widest if how in (Update.STORE, Update.PLAIN) and self._fills(widest, target) else 1
 
-    @property
+    def _abreast(self, target: DeviceTarget) -> int:
+        """Updates of single elements whose indices and values a thread reads together, before it changes the first: it
+        waits for them once."""
+        update = self.hero.operands[self.results + 1].shape
+        bits = [self.hero.operands[k].shape.type.bits for k in (self.results, self.results + 1)]
+        is_single = not self.in_turns and all(update.dimensions[d] == 1 for d in self._window)
+        if target.in_lanes or not is_single or Update.PLAIN in self.updates or min(bits) < 8 or not update.rank:
+            return 1
+        most = 8 * WIDEST_ACCESS // max(bits)
+        return gcd(update.dimensions[self.parallel[-1]], most) if self._fills(most, target) else 1
+
+    def _fills(self, vector: int, target: DeviceTarget) -> bool:
+        """Whether there are threads for the whole device, with so many elements for each."""
+        return math.prod(self.space) >= vector * target.resident_threads
+
+    @cached_property
+    def are_neighbours(self) -> bool:
+        """Whether neighbours in an update are neighbours in the output."""
+        return self._aligned is not None
+
+    @cached_property
     def _aligned(self) -> tuple[int, int] | None:
         """The row lengths of an update and of the output, if neighbours in one are neighbours in the other; else
         None."""
@@ -400,6 +446,20 @@ _TRIES = {Update.PLAIN: (1.0, 1.0), Update.ATOMIC: (1.0, 1.0), Update.SWAP: (2.0
 first; of two lanes that swap parts of one word at the same time, one tries again."""
 
 
+def _tries_of_extremes(form: ScatterForm, number: int, vector: int) -> float:
+    """Memory operations of an update that is a maximum or a minimum, each of a sector: lanes read neighbours together,
+    but change them one by one, and only where they are greater or less than all before: the n-th is that once in n
+    times, in any order."""
+    operand, update = (form.hero.operands[k].shape for k in (number, form.results + 1))
+    each = update.element_count / operand.element_count
+    changes = (1 + math.log(each)) / each if each > 1 else 1.0
+    bits, own = operand.type.bits, vector * operand.type.bits
+    swapped = 2.0 if own < WORD else min(1.0, bits / WORD)
+    if not form.are_neighbours:
+        return 1.0 + changes * (2.0 if bits < WORD else 1.0)
+    return bits / 8 / SECTOR + changes * swapped * min(1.0, own / 8 / SECTOR)
+
+
 def walks(region: Region, segment: Segment[Updates], launch: Launch) -> list[Walk]:
     """The walk in which a thread does one update, or all updates of an element. The position of a window is known only
     at run time. Before it, where one block computes the operands itself, the walks in which it does."""
@@ -422,19 +482,23 @@ def walks(region: Region, segment: Segment[Updates], launch: Launch) -> list[Wal
     sizes = [shape.dimensions[d] for d in range(shape.rank) if d not in s.offset_dims]
     for d in s.start_index_map:  # windows are assumed to go to consecutive rows
         target[d] = add(target[d], modulo(linearize(batch, sizes), max(1, form.rooms[d] + 1)))
-    written, changed = [], []
+    written, changed, looks = [], [], 0
     for number, (how, operand) in enumerate(zip(form.updates, segment.hero.operands[:results], strict=True)):
         bits = operand.shape.type.bits
-        if form.sums_together(number) and segment.vector * bits > 32:
-            how, bits = Update.ATOMIC, 32
+        if form.changes_together(number, segment.vector):
+            how, bits = Update.ATOMIC, WORD
+        looks += form.finds_extremes(number)
         if how in _TRIES:
-            changed.append((operand.shape, tuple(target), _TRIES[how][segment.vector * bits < 32]))
+            tries = _TRIES[how][bits * (segment.vector if form.are_neighbours else 1) < WORD]
+            if form.finds_extremes(number):
+                tries = _tries_of_extremes(form, number, segment.vector)
+            changed.append((operand.shape, tuple(target), tries))
         elif how is not Update.KEEP:
             written.append((operand.shape, tuple(target)))
     body = of_body(form.combiner)
     if not segment.part.is_copied_inside:
         of = {"place": neighbours(threads, segment.vector), "turn": variable(ROUND, rounds)}
-        return [Walk(threads, wanted, written, changed, of, segment.vector, rounds=rounds, body=body)]
+        return [Walk(threads, wanted, written, changed, of, segment.vector, rounds=rounds, body=body, looks=looks)]
     together = min(threads, launch.block)
     times = -(-threads // together)
     turn = variable(ROUND, times * rounds)
@@ -445,7 +509,16 @@ def walks(region: Region, segment: Segment[Updates], launch: Launch) -> list[Wal
     }
     filled = threads / (together * times)
     updating = Walk(
-        together, wanted, written, changed, of, segment.vector, rounds=times * rounds, filled=filled, body=body
+        together,
+        wanted,
+        written,
+        changed,
+        of,
+        segment.vector,
+        rounds=times * rounds,
+        filled=filled,
+        body=body,
+        looks=looks,
     )
     return [*(_computing(operand, launch.block) for operand in segment.hero.operands[:results]), updating]
 

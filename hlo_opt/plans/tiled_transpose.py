@@ -37,6 +37,10 @@ from hlo_opt.plans.reads import address_of
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk, leaves_at
 
 BLOCK = 128
+NARROW = 16
+"""Bits of the widest elements of which a row of 32 is short."""
+MOST_EDGES = 8
+"""Tiles along a dimension, from which on those that are partly empty do not count."""
 
 D = TypeVar("D", bound=Hashable)
 """What describes a move of elements."""
@@ -51,11 +55,13 @@ class TransposeFrame:
     far    the dimension that takes its place in the result
     width  elements that stay adjacent: 1 unless the minor-most dimension does not move
     vector neighbouring elements that a thread moves together: as many narrow ones as a bank of shared memory holds
+    warps  warps that move a row of a tile: two where narrow elements move one by one, so that rows are not as short
     """
 
     sizes: tuple[int, ...]
     permutation: tuple[int, ...]
     vector: int = 1
+    warps: int = 1
 
     @staticmethod
     def of(move: TiledTranspose, vector: int = 1) -> TransposeFrame:
@@ -64,7 +70,12 @@ class TransposeFrame:
     @property
     def side(self) -> int:
         """Elements of a tile along each of the two dimensions."""
-        return TILE * self.vector
+        return self.lanes * self.vector
+
+    @property
+    def lanes(self) -> int:
+        """Threads that move a row of a tile."""
+        return TILE * self.warps
 
     @property
     def _stays(self) -> bool:
@@ -85,7 +96,7 @@ class TransposeFrame:
     @property
     def tiles(self) -> tuple[int, ...]:
         """Tiles along each dimension of the operand."""
-        return tile_counts(self.sizes, self.permutation, self.vector)
+        return tile_counts(self.sizes, self.permutation, self.vector * self.warps)
 
     def operand_place(self, at: Sequence[Expression]) -> Expression:
         """The linear position in the operand's memory of an index of the operand."""
@@ -185,7 +196,7 @@ def _cover(
     if not target.in_lanes:  # lanes are vectors themselves: of two elements each, they would gather
         bits = 8 * max(t.shape.type.bytes for t in tiled)
         vector = packing(frame.sizes, frame.permutation, bits, len(tiled), target.core_count, whole_room)
-        frame = replace(frame, vector=vector)
+        frame = replace(frame, vector=vector, warps=_warps(frame, vector, tiled, whole_room, target))
     chosen = set(tiled)
     beside = above(map(source_of, tiled))
     moves = [t for t in transposes if source_of(t) is not t]
@@ -193,6 +204,17 @@ def _cover(
         number for number, read in needs.items() if read & chosen or _goes_along(region.roots[number], moves, beside)
     ]
     return Tiles(frame, tuple(tiled), tuple(covered))
+
+
+def _warps(frame: TransposeFrame, vector: int, tiled: Sequence[Instruction], room: int, target: DeviceTarget) -> int:
+    """Two for the rows of tiles of elements of up to 16 bits that move one by one, if such tiles fill the device and
+    fit."""
+    wide = replace(frame, vector=vector, warps=2)
+    if vector > 1 or frame.width > 1 or any(8 * t.shape.type.bytes > NARROW for t in tiled):
+        return 1
+    is_large = min(frame.sizes[frame.near], frame.sizes[frame.far]) >= MOST_EDGES * wide.side
+    fits = sum(tile_bytes(wide, t) for t in tiled) <= room and math.prod(wide.tiles) >= target.resident_threads // BLOCK
+    return 2 if is_large and fits else 1
 
 
 def _read_in_tiles(
@@ -295,7 +317,7 @@ def walks(region: Region, segment: Segment[Tiles], launch: Launch) -> list[Walk]
         (frame.far, frame.result_place(at), part.tiled),
     ):
         element = add(multiply(variable(ROUND, rounds), BLOCK), modulo(thread, BLOCK))
-        row, inside = divide(element, TILE * frame.width), modulo(element, TILE * frame.width)
+        row, inside = divide(element, frame.lanes * frame.width), modulo(element, frame.lanes * frame.width)
         column = add(multiply(divide(inside, frame.width), frame.vector), variable(ITEM, frame.vector))
         places = {}
         for d, of_tile in enumerate(corner):

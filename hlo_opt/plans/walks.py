@@ -49,6 +49,7 @@ class Walk:
     published arrays that are written for other threads of the launch, at an index: they stay in L2 if they fit
     origins   the operations of the module that other instructions are copies of, to look up their work
     meetings  barriers of all blocks of the launch, each time
+    looks     how often threads read from L2 what they change by atomic operations, before they do
     alone     whether no thread waits for another: a large block takes as long as small ones beside each other
     """
 
@@ -78,6 +79,7 @@ class Walk:
     meetings: int = 0
     alone: bool = False
     hops: int = 0
+    looks: int = 0
     limits: Mapping[str, int] = field(default_factory=dict)
 
 

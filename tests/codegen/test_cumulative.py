@@ -49,6 +49,16 @@ def test_rows_of_all_lengths(tool: Any) -> None:
     tool.all_agree(texts)
 
 
+def test_rows_that_are_not_aligned(tool: Any) -> None:
+    """A thread has what lies between aligned places, also in the rows' first and last vectors."""
+    cases = [((3, 129), "f32"), ((7, 130), "f32"), ((5, 257), "bf16"), ((2, 3, 4095), "bf16"), ((1, 601), "f16")]
+    texts = [cumulative(shape, len(shape) - 1, kind, opcode) for shape, kind in cases for opcode in ("add", "maximum")]
+    assert all(tool.plan(text).segments[0].part.is_peeled for text in texts)
+    backward = cumulative((7, 130), 1, reverse=True)
+    assert not tool.plan(backward).segments[0].part.is_peeled
+    tool.all_agree([*texts, backward])
+
+
 def test_many_rows(tool: Any) -> None:
     shapes = [(rows, n) for rows in (31, 33, 140, 257) for n in (4, 12, 24, 96, 129, 2 * TILE + 8)]
     tool.all_agree([cumulative(shape, 1, reverse=shape[0] == 33) for shape in shapes])

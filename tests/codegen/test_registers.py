@@ -227,3 +227,26 @@ def test_two_in_a_register_spill_nothing(planner: Any, kind: str, columns: int) 
 
     found = compiled(planner.kernel(softmax(1024, columns, kind)), "", "sm_90")
     assert found.registers <= 64 and not found.spills
+
+
+def over_columns(batch: int, rows: int, columns: int, kind: str) -> str:
+    """A softmax over the middle one of three dimensions."""
+    text = softmax(rows, columns, kind).replace(f"[{rows},{columns}]{{1,0}}", f"[{batch},{rows},{columns}]{{2,1,0}}")
+    return text.replace(f"[{rows}]{{0}}", f"[{batch},{columns}]{{1,0}}").replace("dimensions={0}", "dimensions={0,2}")
+
+
+def test_columns_of_a_large_block_keep_two_narrow_numbers_in_a_register(planner: Any) -> None:
+    """A thread of 1,024 has 64 registers: 32 elements of which each has its own spilled some."""
+    kernel = planner.kernel(over_columns(64, 1001, 333, "bf16"))
+    assert kernel.launch.block == 1024 and "unsigned int kept_x0[16]" in kernel.source
+    assert "float kept_x0[32]" in planner.kernel(over_columns(64, 1001, 333, "f32")).source
+    pytest.importorskip("cupy")
+    from scripts.compile_kernels import compiled
+
+    for architecture in ("sm_80", "sm_90", "sm_100"):
+        found = compiled(kernel, "", architecture)
+        assert found.registers <= 64 and not found.spills
+
+
+def test_two_narrow_numbers_of_a_column_in_a_register_agree(tool: Any) -> None:
+    tool.agrees(over_columns(40, 1001, 333, "bf16"), relative=0.02)

@@ -62,7 +62,7 @@ def test_complex_numbers(tool: Any) -> None:
 
 @pytest.mark.parametrize(
     ("rows", "columns", "threads", "rows_per_block"),
-    [(7, 32, 8, 8), (9, 33, 8, 12), (5, 513, 64, 4), (4, 1100, 96, 2), (3, 2500, 160, 1), (1, 40001, 1024, 1)],
+    [(7, 32, 8, 8), (9, 33, 8, 12), (5, 513, 32, 5), (4, 1100, 96, 2), (3, 2500, 160, 1), (1, 40001, 1024, 1)],
 )
 def test_sizes(tool: Any, rows: int, columns: int, threads: int, rows_per_block: int) -> None:
     text = row_sum(rows, columns)

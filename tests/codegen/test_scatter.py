@@ -330,7 +330,8 @@ def test_what_reads_a_scatter_has_no_plan() -> None:
         ("s64", "minimum", "", "atomicMin(&out0["),
         ("c64", "add", "", "hlo_atomic_add(&out0["),
         ("bf16", "add", "", "hlo_swapped("),
-        ("f32", "maximum", "", "hlo_swapped("),
+        ("f32", "maximum", "", "hlo_extreme<true>(&out0["),
+        ("bf16", "maximum", "", "hlo_swapped("),
         ("c64", "multiply", "", "hlo_swapped("),
         ("f32", "add", "unique_indices=true, ", "] = add_"),
         ("f32", "replace", "", "] = x2"),
@@ -340,8 +341,10 @@ def test_how_elements_change(kind: str, combiner: str, more: str, wanted: str) -
     (kernel,) = kernels(simple(kind, combiner, more=more))
     text = kernel.source.split("__global__")[1]
     assert wanted in text
-    assert ("atomic" in text or "hlo_swapped" in text) == (not more and combiner != "replace")
-    assert kernel.in_order == (not more and "atomic" not in text)
+    assert any(name in text for name in ("atomic", "hlo_swapped", "hlo_extreme")) == (
+        not more and combiner != "replace"
+    )
+    assert kernel.in_order == (not more and "atomic" not in text and "hlo_extreme" not in text)
 
 
 def test_16_bytes_come_in_turns() -> None:

@@ -391,3 +391,23 @@ def test_narrow_elements_are_one_access(planner: Any) -> None:
         machine = made if isinstance(made, str) else made.decode()
         accesses = re.findall(r"(?:ld|st)\.global(?:\.nc)?\.(\S+)", machine)
         assert set(accesses) == {access}
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "columns", "warps"),
+    [
+        ("u8", 3001, 2999, 2),
+        ("bf16", 3001, 2999, 2),
+        ("f32", 3001, 2999, 1),
+        ("u8", 3004, 3000, 1),
+        ("u8", 501, 499, 1),
+    ],
+)
+def test_two_warps_move_a_row_of_narrow_elements(planner: Any, kind: str, rows: int, columns: int, warps: int) -> None:
+    (segment,) = planner.plan(transpose((rows, columns), (1, 0), kind)).segments
+    assert segment.part.frame.warps == warps
+    assert segment.part.frame.side == 32 * warps * segment.vector
+
+
+def test_rows_of_two_warps_land_where_they_belong(tool: Any) -> None:
+    tool.all_agree([transpose((3001, 2999), (1, 0), "u8"), transpose((2, 1501, 3001), (0, 2, 1), "bf16")])

@@ -50,6 +50,15 @@ def test_a_wide_tile_reads_whole_vectors(minor: int, vector: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("minor", "bits", "lanes"), [(333, 16, 333), (77, 16, 77), (1001, 16, 256), (999, 8, 256), (31, 16, 31)]
+)
+def test_narrow_columns_that_are_no_vectors_are_a_whole_row_or_several_warps(minor: int, bits: int, lanes: int) -> None:
+    tile = wide_tile((1, 131072, minor), bits, 4)
+    assert tile is not None and (tile.vector, tile.lanes) == (1, lanes)
+    assert tile.blocks == -(-minor // lanes) and tile.threads <= 1024
+
+
+@pytest.mark.parametrize(
     ("kind", "minor", "ahead"), [("f32", 1001, 4), ("bf16", 1001, 8), ("u8", 1001, 16), ("bf16", 1000, 4)]
 )
 def test_as_many_bytes_are_loaded_together_where_columns_are_no_vectors(kind: str, minor: int, ahead: int) -> None:

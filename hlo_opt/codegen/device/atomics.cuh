@@ -58,6 +58,70 @@ __device__ __forceinline__ bool hlo_swapped(T* element, typename hlo_word<sizeof
 #endif
 }
 
+// @hlo_now
+// neighbours as they are in L2 now, where atomic operations change them
+template <typename T, int count> __device__ __forceinline__ void hlo_now(const T* element, T (&now)[count]) {
+#ifdef __CUDACC__
+  if (sizeof(now) == 16) {
+    const uint4 bits = __ldcg((const uint4*)element);
+    memcpy(&now, &bits, sizeof(bits));
+  } else if (sizeof(now) == 8) {
+    const uint2 bits = __ldcg((const uint2*)element);
+    memcpy(&now, &bits, sizeof(bits));
+  } else if (sizeof(now) == 4) {
+    const unsigned int bits = __ldcg((const unsigned int*)element);
+    memcpy(&now, &bits, sizeof(bits));
+  }
+#else
+  for (int k = 0; k < count; ++k) now[k] = ((const volatile T*)element)[k];
+#endif
+}
+
+// @hlo_to_extreme
+// The greater or the lesser of an element and a value. Floats are ordered as their bits are as integers, those below
+// zero in reverse. A NaN gets the sign that wins. What would change nothing is left out, and a NaN of the other sign
+// that has been there from the start.
+template <bool greatest> __device__ __forceinline__ void hlo_to_extreme(float* element, float now, float value) {
+  if (now != now || (greatest ? now > value : now < value)) return;
+  const int bits = value != value ? (greatest ? 0x7fffffff : -1) : hlo_bit_cast<int>(value);
+  if (hlo_bit_cast<int>(now) == bits) return;
+  if ((bits >= 0) == greatest) {
+    if (greatest) atomicMax((int*)element, bits);
+    else atomicMax((unsigned int*)element, (unsigned int)bits);
+  } else {
+    if (greatest) atomicMin((unsigned int*)element, (unsigned int)bits);
+    else atomicMin((int*)element, bits);
+  }
+}
+template <bool greatest> __device__ __forceinline__ void hlo_to_extreme(double* element, double now, double value) {
+  if (now != now || (greatest ? now > value : now < value)) return;
+  const long long bits = value != value ? (greatest ? 0x7fffffffffffffffll : -1) : hlo_bit_cast<long long>(value);
+  if (hlo_bit_cast<long long>(now) == bits) return;
+  if ((bits >= 0) == greatest) {
+    if (greatest) atomicMax((long long*)element, bits);
+    else atomicMax((unsigned long long*)element, (unsigned long long)bits);
+  } else {
+    if (greatest) atomicMin((unsigned long long*)element, (unsigned long long)bits);
+    else atomicMin((long long*)element, bits);
+  }
+}
+
+// @hlo_extreme
+// the same of one element, which is read first
+template <bool greatest, typename T> __device__ __forceinline__ void hlo_extreme(T* element, T value) {
+  hlo_to_extreme<greatest>(element, hlo_taken(element, hlo_seen(element)), value);
+}
+
+// @hlo_extremes
+// the same of neighbours, which begin at a multiple of their size: all are read before the first is changed
+template <bool greatest, typename T, typename... Values>
+__device__ __forceinline__ void hlo_extremes(T* element, Values... values) {
+  const T given[] = {values...};
+  T now[sizeof...(values)];
+  hlo_now(element, now);
+  for (int k = 0; k < (int)sizeof...(values); ++k) hlo_to_extreme<greatest>(element + k, now[k], given[k]);
+}
+
 // @hlo_read_first
 // Reads of vectors before it start before a branch behind it. The compiler moves them into the branch that needs them,
 // behind the wait for its condition, but not past a barrier of the warp. That costs no instruction.
@@ -118,6 +182,29 @@ __device__ __forceinline__ void hlo_swap_pair(unsigned int* word, float a, float
     const unsigned int sum =
         hlo_pair(store(load((unsigned short)now) + a), store(load((unsigned short)(now >> 16)) + b));
     if (hlo_swapped(word, seen, sum)) break;
+  }
+}
+
+// @hlo_narrow_extremes
+// as `hlo_extremes`, of 16-bit floats: the two in a word are swapped together, unless both are what they will be
+template <bool greatest, float (*load)(unsigned short), unsigned short (*store)(float), typename... Values>
+__device__ __forceinline__ void hlo_narrow_extremes(unsigned short* element, Values... values) {
+  const unsigned short given[] = {values...};
+  unsigned int now[sizeof...(values) / 2];
+  hlo_now((const unsigned int*)element, now);
+  for (int k = 0; k < (int)sizeof...(values) / 2; ++k) {
+    for (unsigned int seen = now[k];;) {
+      unsigned short half[2] = {(unsigned short)seen, (unsigned short)(seen >> 16)};
+      for (int n = 0; n < 2; ++n) {
+        const float old = load(half[n]), other = load(given[2 * k + n]);
+        half[n] = store(greatest ? hlo_maximum<float>(old, other) : hlo_minimum<float>(old, other));
+      }
+      const unsigned int made = hlo_pair(half[0], half[1]);
+      if (made == seen) break;
+      const unsigned int found = atomicCAS((unsigned int*)element + k, seen, made);
+      if (found == seen) break;
+      seen = found;
+    }
   }
 }
 

@@ -31,6 +31,8 @@ from hlo_opt.ops.spec import OpKind, find
 
 MONOIDS = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
 """Associative and commutative operations on two scalars."""
+EXTREMES = frozenset({"maximum", "minimum"})
+"""Those that return one of the two, and so change nothing most of the time."""
 
 
 def monoid(computation: Computation) -> str | None:
