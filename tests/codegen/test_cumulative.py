@@ -237,3 +237,37 @@ def test_nvrtc_reads_the_texts(planner: Any, architecture: str) -> None:
 def test_blocks_run_on_several_processors(planner: Any) -> None:
     for shape, axis in (((300, 4096), 1), ((300, 100), 0), ((300, 16), 1)):
         assert may_spread(planner.kernel(cumulative(shape, axis)))
+
+
+def of_each_other(shape: tuple[int, int], axis: int, *, reverse: bool = False, apart: bool = False) -> str:
+    """A maximum of sums, a sum of both, and their difference; `apart`: the maximum goes the other way."""
+    dims = f"f32[{shape[0]},{shape[1]}]{{1,0}}"
+    along, other = window(shape, axis, reverse), window(shape, axis, reverse != apart)
+    return (
+        f"HloModule m\n\n{reducer('f32', 'add')}\n{reducer('f32', 'maximum').replace('f {', 'g {')}\nENTRY e {{\n"
+        f"  p = {dims} parameter(0)\n  i = f32[] constant(0)\n  low = f32[] constant(-inf)\n"
+        f"  s = {dims} reduce-window(p, i), {along}, to_apply=f\n"
+        f"  m = {dims} reduce-window(s, low), {other}, to_apply=g\n  b = {dims} add(m, p)\n"
+        f"  t = {dims} reduce-window(b, i), {along}, to_apply=f\n  d = {dims} subtract(t, s)\n"
+        f"  ROOT r = ({dims}, {dims}) tuple(d, m)\n}}\n"
+    )
+
+
+def test_windows_of_windows(tool: Any) -> None:
+    """The second read a window of the first for each element: n * n steps."""
+    shapes = [((3, 40), 1), ((2, 1100), 1), ((300, 7), 0), ((40, 70), 0)]
+    texts = [of_each_other(shape, axis, reverse=axis == 0) for shape, axis in shapes]
+    for text, (shape, axis) in zip(texts, shapes, strict=True):
+        plan = tool.plan(text)
+        (segment,) = plan.segments
+        assert [[w.name for w in stage] for stage in segment.part.stages] == [["s"], ["m"], ["t"]]
+        assert f"< {shape[axis]}; ++s" not in tool.kernel(text).source, "no loop over a whole window"
+    tool.all_agree(texts, relative=1e-4)
+
+
+def test_windows_of_windows_the_other_way(tool: Any) -> None:
+    """A maximum from the end of sums from the start needs all of them first: not in the same walk."""
+    text = of_each_other((6, 40), 1, apart=True)
+    parts = [segment.part for segment in tool.plan(text).segments]
+    assert all(len(part.stages) == 1 for part in parts if part.kind == "cumulative")
+    tool.all_agree([text], relative=1e-4)
