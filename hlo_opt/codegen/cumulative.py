@@ -20,7 +20,7 @@ from hlo_opt.codegen.scalars import register_type, shuffled
 from hlo_opt.codegen.tree import Barrier, DeclaredArray, ThreadChain
 from hlo_opt.codegen.vectors import Compute, Store, Targets, each_element, store_all
 from hlo_opt.ir import Instruction
-from hlo_opt.ir.index_map import Constant, Expression, Variable, add, constant, divide, modulo, multiply
+from hlo_opt.ir.index_map import Condition, Constant, Expression, Variable, add, constant, divide, modulo, multiply
 from hlo_opt.ops.code import NOTHING, Code, Name, cell, code, of
 from hlo_opt.ops.reduction.reducers import running_types
 from hlo_opt.plans.columns import WARP
@@ -127,7 +127,9 @@ def _tile(
 ) -> None:
     """Emit one tile of a line; `place` is the number of the thread's vector in its line."""
     steps = part.lines.length // part.vector
-    inside = code("{} < {}", place, steps) if part.threads * part.tiles > steps else NOTHING
+    inside = NOTHING
+    if part.threads * part.tiles > steps:
+        inside = Code(code("{} < {}", place, steps).pieces, says=(Condition(place, 0, steps - 1),))
     step = Variable(0, steps - 1, place.name)
     done: list[_Folded] = []
     for stage in folding:

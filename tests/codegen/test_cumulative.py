@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlo_opt.codegen.lanes import may_spread
+from hlo_opt.codegen.lanes import as_loops, may_spread
 from hlo_opt.plans.cumulative import MOST_IN_TURN, ROW_THREADS
 
 TILE = ROW_THREADS * 4
@@ -271,3 +271,24 @@ def test_windows_of_windows_the_other_way(tool: Any) -> None:
     parts = [segment.part for segment in tool.plan(text).segments]
     assert all(len(part.stages) == 1 for part in parts if part.kind == "cumulative")
     tool.all_agree([text], relative=1e-4)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((20, 252), 1), ((252, 20), 0), ((300, 64), 0)])
+def test_lanes_have_no_loops_inside(shape: tuple[int, int], axis: int, planner: Any) -> None:
+    """Compilers make no vectors of a loop over lanes with several loops in it, nor of one under a condition: the loop
+    over a thread's neighbours stands around it where lines are side by side, or a thread does something long."""
+    text = cumulative(shape, axis)
+    result = text[text.index("ROOT s = ") + len("ROOT s = ") :].split(" ", 1)[0]
+    text = text.replace("ROOT s", "s").replace(
+        "to_apply=f\n}\n", f"to_apply=f\n  ROOT r = {result} exponential(s)\n}}\n"
+    )
+    loops = as_loops(planner.kernel(text))
+    assert loops is not None
+    for part in loops.split("#pragma omp simd\n")[1:]:
+        depth, inside = 0, []
+        for line in part.splitlines():
+            inside.append(line)
+            depth += line.count("{") - line.count("}")
+            if not depth:
+                break
+        assert not any(line.startswith("for (int s") for line in inside), inside
