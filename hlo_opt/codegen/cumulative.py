@@ -4,7 +4,8 @@ Each thread folds a few consecutive elements of a line and keeps the partial res
 threads, and of earlier tiles, are combined in front. Threads of a row exchange results by shuffles, its warps through
 shared memory; where lines are strided in memory, a warp has one thread of each line, and all exchange through shared
 memory. A CPU only passes on the last thread's result (see `ThreadChain`). The init value is combined at the start of a
-line. Elements are folded in order, so a reducer must be associative, but not commutative.
+line. Elements are folded in order, so a reducer must be associative, but not commutative. A window that reads another
+is folded after all threads of a line know what the other is before their elements.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from hlo_opt.codegen.scalars import register_type, shuffled
 from hlo_opt.codegen.tree import Barrier, DeclaredArray, ThreadChain
 from hlo_opt.codegen.vectors import Compute, Store, Targets, each_element, store_all
 from hlo_opt.ir import Instruction
-from hlo_opt.ir.index_map import Constant, Expression, Variable, add, constant, divide, modulo, multiply
+from hlo_opt.ir.index_map import Condition, Constant, Expression, Variable, add, constant, divide, modulo, multiply
 from hlo_opt.ops.code import NOTHING, Code, Name, cell, code, of
 from hlo_opt.ops.reduction.reducers import running_types
 from hlo_opt.plans.columns import WARP
@@ -33,7 +34,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Prefixes], first_block: 
     writes = [Write(plan.region.roots[n], tuple(targets[n]), True, 0) for n in segment.roots]
     part, block = segment.part, plan.launch.block
     at = _Place.of(builder, part, block, block_of(first_block, segment.blocks), segment.blocks)
-    folding = [_Folding.of(builder, part, block, window) for window in part.windows]
+    folding = [[_Folding.of(builder, part, block, window) for window in stage] for stage in part.stages]
     if part.tiles == 1:
         _tile(builder, part, at, at.lane, folding, writes)
         return
@@ -96,54 +97,89 @@ class _Folding:
         return cls(window, inits, carries, tuple(tables))
 
 
+@dataclass(frozen=True)
+class _Folded:
+    """A window whose results are known: what a thread kept of each of its elements, and the fold of all before them."""
+
+    fold: Fold
+    kept: Sequence[Name]
+    front: Sequence[Code]
+
+    def provide(
+        self, builder: Builder, part: Prefixes, line: Expression, along: Expression, number: Expression
+    ) -> None:
+        """Provide the results at element `number` of the thread."""
+        window, index = self.fold.reduce, part.lines.index(line, along)
+        builder.name_after(window)
+        values = [cell(array, builder.text(number)) for array in self.kept]
+        results = _folded(builder, part, self.fold, self.front, values)
+        builder.name_after(window)
+        for n, (leaf, value) in enumerate(zip(window.shape.leaves(), results, strict=True)):
+            builder.provide(window, n if window.shape.is_tuple else None, index, builder.bind(leaf.type, value))
+
+
 def _tile(
     builder: Builder,
     part: Prefixes,
     at: _Place,
     place: Variable,
-    folding: Sequence[_Folding],
+    folding: Sequence[Sequence[_Folding]],
     writes: Sequence[Write],
 ) -> None:
     """Emit one tile of a line; `place` is the number of the thread's vector in its line."""
-    has_more = part.threads * part.tiles > part.steps
-    inside = code("{} < {}", place, part.steps) if has_more and not part.is_peeled else NOTHING
-    step = Variable(0, part.steps - 1, place.name)
-    folds = [
-        Fold(f.window, running_types(f.window), _variables(builder, f.window, None), starts_with_init=False)
-        for f in folding
-    ]
-    kept = [[_array(builder, register_type(t), part.vector) for t in fold.types] for fold in folds]
-
-    def fold_in(to: Builder, along: Expression, number: Expression, *, at_end: bool = False) -> list[Store]:
-        for fold, arrays in zip(folds, kept, strict=True):
-            values = [to.value(o, part.lines.index(at.line, along)) for o in fold.operands]
-            to.name_after(fold.reduce)
-            first = isinstance(number, Constant)
-            begins = code("{} == 0", number)
-            if at_end:
-                begins = code("{} || {} == 0", begins, to.text(along))
-            with to.branch(NOTHING if first else begins):
-                _assign(to, fold.accumulators, values)
-            if not first:
-                with to.otherwise():
-                    _assign(to, fold.accumulators, _folded(to, part, fold, fold.accumulators, values))
-            for array, value in zip(arrays, fold.accumulators, strict=True):
-                to.assign(cell(array, to.text(number)), value)
-        return []
-
+    steps = part.steps
+    inside = NOTHING
+    if part.threads * part.tiles > steps and not part.is_peeled:
+        inside = Code(code("{} < {}", place, steps).pieces, says=(Condition(place, 0, steps - 1),))
+    step = Variable(0, steps - 1, place.name)
     vector = _Vector.of(builder, part, at, step) if part.is_peeled else None
-    with builder.branch(inside):
-        _each(builder, part, vector or step, (fold_in, partial(fold_in, at_end=True)), NOTHING)
-    fronts = []
-    for fold, f in zip(folds, folding, strict=True):
-        fronts.append(_variables(builder, f.window, None))
-        _hand_on(builder, part, at, fold, f, step, fronts[-1])
+    done: list[_Folded] = []
+    for stage in folding:
+        earlier = list(done)
+        folds = [
+            Fold(f.window, running_types(f.window), _variables(builder, f.window, None), starts_with_init=False)
+            for f in stage
+        ]
+        kept = [[_array(builder, register_type(t), part.vector) for t in fold.types] for fold in folds]
+
+        def fold_in(
+            to: Builder,
+            along: Expression,
+            number: Expression,
+            *,
+            at_end: bool = False,
+            folds: Sequence[Fold] = folds,
+            kept: Sequence[Sequence[Name]] = kept,
+            earlier: Sequence[_Folded] = earlier,
+        ) -> list[Store]:
+            for folded in earlier:
+                folded.provide(to, part, at.line, along, number)
+            for fold, arrays in zip(folds, kept, strict=True):
+                values = [to.value(o, part.lines.index(at.line, along)) for o in fold.operands]
+                to.name_after(fold.reduce)
+                first = isinstance(number, Constant)
+                begins = code("{} == 0", number)
+                if at_end:
+                    begins = code("{} || {} == 0", begins, to.text(along))
+                with to.branch(NOTHING if first else begins):
+                    _assign(to, fold.accumulators, values)
+                if not first:
+                    with to.otherwise():
+                        _assign(to, fold.accumulators, _folded(to, part, fold, fold.accumulators, values))
+                for array, value in zip(arrays, fold.accumulators, strict=True):
+                    to.assign(cell(array, to.text(number)), value)
+            return []
+
+        with builder.branch(inside):
+            _each(builder, part, vector or step, (fold_in, partial(fold_in, at_end=True)), NOTHING)
+        for fold, arrays, f in zip(folds, kept, stage, strict=True):
+            front = _variables(builder, f.window, None)
+            _hand_on(builder, part, at, fold, f, step, front)
+            done.append(_Folded(fold, arrays, front))
 
     def write(to: Builder, along: Expression, number: Expression) -> list[Store]:
-        for fold, arrays, front in zip(folds, kept, fronts, strict=True):
-            to.name_after(fold.reduce)
-            results = _folded(to, part, fold, front, [cell(array, to.text(number)) for array in arrays])
-            _provide(to, part, fold, results, at.line, along)
+        for folded in done:
+            folded.provide(to, part, at.line, along, number)
         return [s for w in writes for s in w.stores(to, part.lines.index_of(w.root, at.line, along))]
 
     with builder.branch(inside):
@@ -330,13 +366,3 @@ def _assign(builder: Builder, names: Sequence[Code], values: Sequence[Code]) -> 
     """Assign to each variable the value at the same position."""
     for name, value in zip(names, values, strict=True):
         builder.assign(name, value)
-
-
-def _provide(
-    builder: Builder, part: Prefixes, fold: Fold, results: Sequence[Code], line: Expression, step: Expression
-) -> None:
-    """Provide a window's results at an element."""
-    builder.name_after(fold.reduce)
-    window, index = fold.reduce, part.lines.index(line, step)
-    for number, (leaf, value) in enumerate(zip(window.shape.leaves(), results, strict=True)):
-        builder.provide(window, number if window.shape.is_tuple else None, index, builder.bind(leaf.type, value))

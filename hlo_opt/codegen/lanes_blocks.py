@@ -19,7 +19,7 @@ from hlo_opt.codegen.lanes_alive import keep_alive
 from hlo_opt.codegen.lanes_merges import merges
 from hlo_opt.codegen.lanes_stretch_text import WIDE, StretchText
 from hlo_opt.codegen.lanes_stretches import Around, Node, Rows, Stretch, WalkRound, stretches
-from hlo_opt.codegen.lanes_text import WIDER, digits_in, first_threads, index_names, inlined, places_of
+from hlo_opt.codegen.lanes_text import WIDER, digits_in, filled, first_threads, index_names, inlined, places_of
 from hlo_opt.codegen.lanes_walks import walk_lines
 from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.threads import leaves, meets, meets_in_grid
@@ -48,7 +48,7 @@ from hlo_opt.codegen.tree import (
     walk,
 )
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, modulo, substitute, variables_of
-from hlo_opt.ops.code import Cell, Function, Name, Shuffle, of
+from hlo_opt.ops.code import NOTHING, Cell, Function, Name, Shuffle, of
 from hlo_opt.plans.columns import WARP
 
 _EACH = "hlo_block"
@@ -99,6 +99,8 @@ class _Writer(StretchText):
         self.shared: list[DeclaredArray] = []
         self.taken: dict[str, int] = {}
         """How many elements at a time walks take of an array that threads keep or share; 0: one by one."""
+        self.chained = 0
+        """How many lines threads walk side by side that hand on what they have; 0 where none do."""
         self.handed: list[str] = []
         """Declarations of what threads hand on."""
         self.keeps_leaves = False
@@ -112,6 +114,7 @@ class _Writer(StretchText):
 
     def function(self, signature: str, body: Sequence[Statement], chosen: str, handed: Set[str]) -> str:
         self.fills = "hlo_fill" in functions_in(body)
+        self.chained = max((s.abreast for s in walk(body) if isinstance(s, ThreadChain)), default=0)
         if self.grid:  # what they wrote before they met is the same for all
             self.uniform |= handed
         nodes = self.together(body) if self.grid else self.sequence(body)
@@ -319,6 +322,10 @@ class _Writer(StretchText):
                 nodes.append(self.inside_out(item) if lines is None else "\n".join(lines))
                 return
             if not (isinstance(item, For) and self.only_moves(item)):
+                group = self.around_lanes(item)
+                if group is not None:
+                    self.elements_around(item, group, nodes)
+                    return
                 if self.current.in_turn and _is_long([item]):
                     self.flush(nodes)
                 self.current.items.append(item)
@@ -336,6 +343,31 @@ class _Writer(StretchText):
                 self.around(self.header(item), body, nodes)
             case _:
                 raise UnknownError("threads meet on their ways")
+        self.inner -= 1
+
+    def around_lanes(self, item: Block | For | StrideLoop | Neighbours) -> Neighbours | None:
+        """The neighbours of a thread that hands on what it folds of them, where the loop over them is best around the
+        loops over threads: compilers make no vectors of a loop with several in it, nor of a loop under a condition."""
+        whole = isinstance(item, Block) and len(item.body) == 1 and not item.otherwise
+        group = item.body[0] if isinstance(item, Block) and whole else item
+        if not (isinstance(group, Neighbours) and self.simd and self.chained) or group.bits or filled(group):
+            return None
+        is_short = isinstance(item, Neighbours) and not _is_long([item])
+        return None if is_short and self.chained % WARP else group
+
+    def elements_around(
+        self, item: Block | For | StrideLoop | Neighbours, group: Neighbours, nodes: list[Node]
+    ) -> None:
+        """A loop over neighbours with a loop over threads inside, each with its element of that number."""
+        number, body = group.number, self.merged(group)
+        self.declare(number, "int")
+        self.uniform.add(number.text)
+        header = f"for (int {number.text} = 0; {number.text} < {group.size}; ++{number.text})"
+        condition = item.condition if isinstance(item, Block) else NOTHING
+        self.inner += 1
+        self.flush(nodes)
+        own = Stretch(self.alive, [Block(condition, body)])
+        nodes.append(Around(header, [own]))
         self.inner -= 1
 
     def fold(self, item: For, nodes: list[Node]) -> None:

@@ -15,10 +15,11 @@ from hlo_opt.codegen.lanes_eights import LANES as EIGHT
 from hlo_opt.codegen.lanes_eights import Where, eight_lines
 from hlo_opt.codegen.lanes_folds import goes_in_turn, is_stream, loop_fills, row_read, sums_along
 from hlo_opt.codegen.lanes_halves import Halves, first_of, read_of, rounded_of
+from hlo_opt.codegen.lanes_inside import at_edges, holding
 from hlo_opt.codegen.lanes_nodes import Around, Node, Stretch, changes, cut, has_condition, known_turns, names_of
 from hlo_opt.codegen.lanes_once import taken_out, without_values
 from hlo_opt.codegen.lanes_sides import by_side, changed_in, has_room, is_simple, left_of, predicates_of, settled
-from hlo_opt.codegen.lanes_text import WIDER, ThreadText, has_conditions
+from hlo_opt.codegen.lanes_text import NARROW, WIDER, ThreadText, clean, has_conditions, is_narrow
 from hlo_opt.codegen.lanes_turns import FUNCTIONS, Turns
 from hlo_opt.codegen.statements import BLOCK
 from hlo_opt.codegen.tree import (
@@ -53,7 +54,6 @@ _LONG = 64
 _APART = 32
 """More elements of arrays of lanes: elements of a lane that lie a power of two apart get in each other's way in the
 first cache."""
-_NARROW = 1 << 31
 _GOES = "hlo_goes"
 """Whether some lane needs another round."""
 _ADDED = frozenset({"float", "double", "int", "unsigned int", "long long", "unsigned long long"})
@@ -164,6 +164,8 @@ class ChunkWriter(ThreadText):
                 nodes.append(Around(f"if ({self.text(condition)})", self.sequence(body), True))
                 if otherwise:
                     nodes.append(Around("else", self.sequence(otherwise)))
+            case Block() if edges := self.edges_of(item):
+                nodes.append(edges)
             case Block():
                 block, once = taken_out(item, self.full, LANE, range(self.first, self.lanes), self.is_same_element)
                 for lane, read in once:
@@ -226,12 +228,16 @@ class ChunkWriter(ThreadText):
         """The variable that tells whether conditions hold, which are the same for all lanes."""
         name = self.sides.setdefault(conditions, Name(f"hlo_holds{len(self.sides)}"))
         if name not in self.open_sides:
-            texts = [(c, self.index_text(c.expression)) for c in conditions]
-            holds = " && ".join(f"{c.low} <= {text} && {text} <= {c.high}" for c, text in texts)
-            self.same(nodes, f"const bool {name.text} = {holds};")
+            self.same(nodes, f"const bool {name.text} = {holding(conditions, self.index_text)};")
             self.open_sides.add(name)
             self.uniform.add(name.text)
         return name
+
+    def edges_of(self, block: Block) -> Around | None:
+        """A block of a loop, with what of its condition is the same for all lanes around it."""
+        ends = {LANE: (str(self.first), f"({self.end} - 1)"), INSIDE: (FROM, f"({FROM} + {self.end} - 1)")}
+        known = self.uniform - self.alike
+        return at_edges(block, self.full, known, ends, self.index_text, self.sequence) if self.looping else None
 
     def assign_alike(self, name: str, value: Code, nodes: list[Node]) -> None:
         """A variable that is the same for all lanes takes a new value, once what stands before has read the old one."""
@@ -514,19 +520,19 @@ class ChunkWriter(ThreadText):
 
     def declared(self, name: str, full: Expression) -> Iterator[str]:
         """An index, as wide as addresses are, and where it is a value as narrow as may be."""
-        clean = _clean(name)
-        yield f"const {WIDE} {clean} = {self.index_text(full)};"
-        narrow = _is_narrow(full)
-        yield f"const {'int' if narrow else WIDE} {clean}_value = {'(int)' if narrow else ''}({clean});"
+        own = clean(name)
+        yield f"const {WIDE} {own} = {self.index_text(full)};"
+        narrow = is_narrow(full)
+        yield f"const {'int' if narrow else WIDE} {own}_value = {'(int)' if narrow else ''}({own});"
 
     def index_text(self, full: Expression) -> str:
         """An index. Digits that differ from lane to lane are found in 32 bits, which vector units divide."""
-        whole = "int" if _is_narrow(full) else WIDE
+        whole = "int" if is_narrow(full) else WIDE
 
         def digit(part: Expression) -> Code:
             left: Expression = part.left  # type: ignore[attr-defined]  # a quotient or a remainder
             inner = render(left, digit)
-            narrow = not LANES.isdisjoint(variables_of(left)) and left.low >= 0 and left.high < _NARROW
+            narrow = not LANES.isdisjoint(variables_of(left)) and left.low >= 0 and left.high < NARROW
             if narrow:
                 return code(f"({whole})({{}})", digit_text(part, code("(unsigned int)({})", inner)))
             return code("({})", digit_text(part, code("({})", inner)))
@@ -545,7 +551,7 @@ class ChunkWriter(ThreadText):
         if text in self.kept:
             return f"{text}_of[{LANE}]"
         if text in self.wide:
-            return _clean(text) if self.in_index else f"{_clean(text)}_value"
+            return clean(text) if self.in_index else f"{clean(text)}_value"
         return text
 
     def cell(self, array: Name, index: Code) -> str:
@@ -586,11 +592,3 @@ class ChunkWriter(ThreadText):
         if let.is_index and let.kind == "int":
             return f"const {WIDE} {name} = {self.text_plain(let.value)};" if let.constant else super().let(let)
         return f"{'const ' * let.constant}{let.kind} {self.name(name)} = {self.text(let.value)};"
-
-
-def _is_narrow(value: Expression) -> bool:
-    return value.low >= -_NARROW and value.high < _NARROW
-
-
-def _clean(name: str) -> str:
-    return name.replace(".", "_")

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from hlo_opt.codegen.lanes_chunk_text import FROM, INSIDE, LANE, LANES, WIDE, ChunkWriter, UnknownError
 from hlo_opt.codegen.lanes_folds import place_of, stride
 from hlo_opt.codegen.lanes_nodes import Stretch
+from hlo_opt.codegen.lanes_places import Found, found_first
 from hlo_opt.codegen.lanes_sides import by_side, predicates_of, settled
 from hlo_opt.codegen.lanes_text import digits_in, has_conditions, variables_in
 from hlo_opt.codegen.lanes_turned import copies
@@ -135,6 +136,11 @@ def run_lines(
         copied, is_all = copies(writers, [last.items for last in lasts], lanes)
         if is_all:
             return copied
+    found = None
+    if bounds is None and not rest and _copies_anywhere(items):
+        found = _found_first(writers, lasts)
+    if found is not None:
+        lasts = [Stretch(one.copying) for one in found[1]]
     bodies = [list(writer.body(last)) for writer, last in zip(writers, lasts, strict=True)]
     lines = sum(map(len, (*befores, *bodies)))
     if lines > _LINES:
@@ -155,6 +161,9 @@ def run_lines(
         chosen.append(f"const bool {side} = [&] {{ {' '.join(before)} return {predicate}; }}();")
     known = ["{", *(f"const bool {name} = {side};" for name, side in sides.items())]
     texts = [["{", *same, *known, *body, "}", "}"] for same, body in zip(befores, bodies, strict=True)]
+    if found is not None:
+        copied += [f"int {name}[{lanes // run}];" for name in found[1][0].arrays]
+        copied += ["#pragma omp simd", head, *place, *befores[0], *found[0], "}"]
     loop = [*copied, *pragma, head, *["hlo::in_turn();"] * (masked > 1), *place, *itertools.chain(*texts), "}"]
     whole = [*chosen, *by_side(list(sides.values()), loop)]
     if not rest:
@@ -163,6 +172,17 @@ def run_lines(
     for number in range(rest):
         behind += [f"if (hlo_live % {run} > {number})", *texts[number]]
     return [*whole, *behind, "}"]
+
+
+def _found_first(writers: Sequence[ChunkWriter], lasts: Sequence[Stretch]) -> tuple[list[str], list[Found]] | None:
+    """The lines that find places for a run, and what is left for each of its elements; None where these have places of
+    their own."""
+    found = [found_first(last.items, Name(LANE), w.constants) for w, last in zip(writers, lasts, strict=True)]
+    if any(one is None for one in found):
+        return None
+    known = [one for one in found if one is not None]
+    lines = [list(writer.body(Stretch(one.finding))) for writer, one in zip(writers, known, strict=True)]
+    return (lines[0], known) if all(one == lines[0] for one in lines) else None
 
 
 def _is_of_run(name: str, writers: Sequence[ChunkWriter]) -> bool:

@@ -373,3 +373,16 @@ def lanes_inside(
         else:
             return None
     return (same, bounds) if same or bounds else None
+
+
+NARROW = 1 << 31
+
+
+def is_narrow(value: Expression) -> bool:
+    """Whether an index fits into 32 bits."""
+    return value.low >= -NARROW and value.high < NARROW
+
+
+def clean(name: str) -> str:
+    """The name of an index as that of a variable."""
+    return name.replace(".", "_")

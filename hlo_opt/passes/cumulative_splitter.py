@@ -55,7 +55,7 @@ def _worth_splitting(window: Instruction, target: DeviceTarget) -> Lines | None:
         return None
     if window.operands[0].shape.minor_to_major != window.shape.minor_to_major:
         return None
-    part = Prefixes((window,), (), lines, target.core_count)
+    part = Prefixes(((window,),), (), lines, target.core_count)
     if part.tiles == 1 or part.segment(part.block).blocks >= target.core_count:
         return None
     whole = plan(region_of(module, window), target)

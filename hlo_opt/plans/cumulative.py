@@ -11,7 +11,7 @@ If the dimension is not minor-most, neighbouring threads walk neighbouring lines
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -113,15 +113,21 @@ def lines_of(instruction: Instruction) -> Lines | None:
 
 @dataclass(frozen=True)
 class Prefixes:
-    """Outputs (`roots` are positions) that threads write as they walk lines, and the windows that they fold. `cores` is
-    the number of multiprocessors of the device; `aligns` says whether its accesses must be aligned to be wide."""
+    """Outputs (`roots` are positions) that threads write as they walk lines, and the windows that they fold, in stages:
+    those of a stage read results of the stages before it, for which threads of a line have met. `cores` is the number
+    of multiprocessors of the device; `aligns` says whether its accesses must be aligned to be wide."""
 
     kind: ClassVar[str] = "cumulative"
-    windows: tuple[Instruction, ...]
+    stages: tuple[tuple[Instruction, ...], ...]
     roots: tuple[int, ...]
     lines: Lines
     cores: int
     aligns: bool = False
+
+    @property
+    def windows(self) -> tuple[Instruction, ...]:
+        """The windows of all stages."""
+        return tuple(window for stage in self.stages for window in stage)
 
     @property
     def hero(self) -> Instruction:
@@ -219,7 +225,8 @@ def match(
     region: Region, roots: Sequence[int], target: DeviceTarget, room: int
 ) -> tuple[Sequence[Prefixes], list[int]]:
     """The outputs that have one element for each element of a cumulative window, and the positions of the others.
-    Windows along the same lines are folded together, and outputs of the same size that need no window are included."""
+    Windows along the same lines are folded together, also if one reads another, and outputs of the same size that need
+    no window are included."""
     spaces: dict[Lines, list[Instruction]] = {}
     for instruction in region.computation.instructions:
         lines = lines_of(instruction)
@@ -229,10 +236,12 @@ def match(
     rest = list(roots)
     for lines, windows in spaces.items():
         below = depending_on(region.computation.instructions, windows)
-        needs = {n: windows_read(region.roots[n], windows, lines, below) for n in rest}
+        stages = _stages(windows, lines, below)
+        needs = {n: _all_read(windows_read(region.roots[n], windows, lines, below), stages) for n in rest}
         fitting = [n for n in rest if needs[n] is not None]
-        needed = [w for w in windows if any(w in (needs[n] or ()) for n in fitting)]
-        part = Prefixes(tuple(needed), tuple(fitting), lines, target.core_count, not target.in_lanes)
+        needed = {w: stages[w][0] for w in windows if any(w in (needs[n] or ()) for n in fitting)}
+        in_turn = tuple(tuple(w for w in needed if needed[w] == n) for n in sorted(set(needed.values())))
+        part = Prefixes(in_turn, tuple(fitting), lines, target.core_count, not target.in_lanes)
         if needed and part.shared_bytes(part.block) <= room:
             room -= part.shared_bytes(part.block)
             parts.append(part)
@@ -262,6 +271,7 @@ def walks(region: Region, segment: Segment[Prefixes], launch: Launch) -> list[Wa
     roots = [(region.roots[n], lines.index_of(region.roots[n], line, along)) for n in part.roots]
     alone, meets = part.threads == 1, part.meeting_places(launch.block) > 0
     groups = part.threads // WARP if part.in_rows else part.threads
+    turns = len(part.stages)
     return [
         Walk(
             segment.blocks * across,
@@ -272,11 +282,11 @@ def walks(region: Region, segment: Segment[Prefixes], launch: Launch) -> list[Wa
             rounds=part.tiles,
             filled=lines.length / (part.tiles * part.threads * part.vector) if part.is_peeled else 1.0,
             known=frozenset(part.windows),
-            body=sum((of_fold(window) * 2 for window in part.windows), NOTHING),
-            steps=part.vector + groups * meets,
+            body=sum((of_fold(w) * (1 + turns - n) for n, stage in enumerate(part.stages) for w in stage), NOTHING),
+            steps=turns * (part.vector + groups * meets),
             ahead=1,
-            barriers=2 * meets * part.tiles,
-            shuffles=0 if alone or not part.in_rows else min(WARP, part.threads).bit_length() * part.tiles,
+            barriers=2 * meets * part.tiles * turns,
+            shuffles=0 if alone or not part.in_rows else min(WARP, part.threads).bit_length() * part.tiles * turns,
             shared=groups * meets / part.vector,
         )
     ]
@@ -293,3 +303,29 @@ def windows_read(
     line, step = variable("line", lines.count), variable("step", lines.length)
     own: dict[Instruction, Index | None] = dict.fromkeys(windows, lines.index(line, step))
     return heroes_read([(root, lines.index_of(root, line, step))], below, own)
+
+
+def _stages(
+    windows: Sequence[Instruction], lines: Lines, below: set[Instruction]
+) -> dict[Instruction, tuple[int, set[Instruction]]]:
+    """The stage of each window (operands come first), and the windows that it needs at its own step of its own line,
+    it among them. Without those that need one at another index."""
+    line, step = variable("line", lines.count), variable("step", lines.length)
+    index = lines.index(line, step)
+    own: dict[Instruction, Index | None] = dict.fromkeys(windows, index)
+    stages: dict[Instruction, tuple[int, set[Instruction]]] = {}
+    for hero in windows:
+        values = hero.operands[: len(running_types(hero))]
+        needed = _all_read(heroes_read([(value, index) for value in values], below, own), stages)
+        if needed is not None:
+            stages[hero] = 1 + max((stages[w][0] for w in needed), default=-1), {*needed, hero}
+    return stages
+
+
+def _all_read(
+    windows: Sequence[Instruction] | None, stages: Mapping[Instruction, tuple[int, set[Instruction]]]
+) -> set[Instruction] | None:
+    """The windows that some need, they among them; None if one has no stage."""
+    if windows is None or any(window not in stages for window in windows):
+        return None
+    return {needed for window in windows for needed in stages[window][1]}

@@ -282,6 +282,35 @@ def blurred(x: Array) -> Any:
     return sum(y[i : i + 480, j : j + 640] for i in range(3) for j in range(3))
 
 
+def box_blur(image: Array) -> Array:
+    """Means of 5 x 5 neighbours, rounded."""
+    sums = lax.reduce_window(image.astype(jnp.int32), 0, lax.add, (5, 5), (1, 1), "SAME")
+    return ((sums + 12) // 25).astype(jnp.uint8)
+
+
+def asian_option(noise: Array) -> tuple[Array, Array]:
+    """What paths of prices are worth by their mean, and their highest price."""
+    paths = 100 * jnp.exp(jnp.cumsum(0.01 * noise - 0.00005, axis=1))
+    return jnp.maximum(paths.mean(1) - 100, 0).mean(), paths.max(1)
+
+
+def voxels(places: Array) -> Array:
+    """How many points lie in each cell of a grid."""
+    cell = jnp.clip(jnp.floor(places * 8 + 32), 0, 63).astype(jnp.int32)
+    return jnp.zeros((64, 64, 64), jnp.int32).at[cell[:, 0], cell[:, 1], cell[:, 2]].add(1)
+
+
+def colours_of_table(x: Array, table: Array) -> Array:
+    """An image by a table of colours."""
+    return table[jnp.clip(x * 255, 0, 255).astype(jnp.int32)]
+
+
+def drawdown(x: Array) -> Array:
+    """How far sums fall below their highest value so far."""
+    sums = jnp.cumsum(x, 0)
+    return (lax.cummax(sums, 0) - sums).max(0)
+
+
 FURTHER = [
     Case("add_tiny", lambda x, y: x + y, (f32(3, 5), f32(5))),
     Case("softmax_tiny", lambda x: jax.nn.softmax(x, -1), (f32(4, 10),)),
@@ -384,6 +413,12 @@ FURTHER = [
         (f32(2, 32, 32, 32), f32(32, 32, 3, 3), f32(32, 32, 3, 3), f32(32), f32(32)),
     ),
     Case("blurred", blurred, (f32(482, 642),)),
+    Case("box_blur_u8", box_blur, (u8(1080, 1920),)),
+    Case("asian_option", asian_option, (f32(10_000, 252),)),
+    Case("drawdown", drawdown, (f32(1000, 100),)),
+    Case("voxels", voxels, (f32(100_000, 3),)),
+    Case("colours_of_table", colours_of_table, (f32(480, 640, low=0, high=1), u8(256, 3))),
 ]
 """Sorted by kind: tiny, rows and columns, products, movement, ordering, types, loops, random numbers, transforms and
-what NumPy or gathers were slow at, runs, sums by index, gradients of pools, further shapes, large, images."""
+what NumPy or gathers were slow at, runs, sums by index, gradients of pools, further shapes, large, images, paths and
+tables."""

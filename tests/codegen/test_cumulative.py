@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hlo_opt.codegen.lanes import may_spread
+from hlo_opt.codegen.lanes import as_loops, may_spread
 from hlo_opt.plans.cumulative import MOST_IN_TURN, ROW_THREADS
 
 TILE = ROW_THREADS * 4
@@ -247,3 +247,58 @@ def test_nvrtc_reads_the_texts(planner: Any, architecture: str) -> None:
 def test_blocks_run_on_several_processors(planner: Any) -> None:
     for shape, axis in (((300, 4096), 1), ((300, 100), 0), ((300, 16), 1)):
         assert may_spread(planner.kernel(cumulative(shape, axis)))
+
+
+def of_each_other(shape: tuple[int, int], axis: int, *, reverse: bool = False, apart: bool = False) -> str:
+    """A maximum of sums, a sum of both, and their difference; `apart`: the maximum goes the other way."""
+    dims = f"f32[{shape[0]},{shape[1]}]{{1,0}}"
+    along, other = window(shape, axis, reverse), window(shape, axis, reverse != apart)
+    return (
+        f"HloModule m\n\n{reducer('f32', 'add')}\n{reducer('f32', 'maximum').replace('f {', 'g {')}\nENTRY e {{\n"
+        f"  p = {dims} parameter(0)\n  i = f32[] constant(0)\n  low = f32[] constant(-inf)\n"
+        f"  s = {dims} reduce-window(p, i), {along}, to_apply=f\n"
+        f"  m = {dims} reduce-window(s, low), {other}, to_apply=g\n  b = {dims} add(m, p)\n"
+        f"  t = {dims} reduce-window(b, i), {along}, to_apply=f\n  d = {dims} subtract(t, s)\n"
+        f"  ROOT r = ({dims}, {dims}) tuple(d, m)\n}}\n"
+    )
+
+
+def test_windows_of_windows(tool: Any) -> None:
+    """The second read a window of the first for each element: n * n steps."""
+    shapes = [((3, 40), 1), ((2, 1100), 1), ((300, 7), 0), ((40, 70), 0)]
+    texts = [of_each_other(shape, axis, reverse=axis == 0) for shape, axis in shapes]
+    for text, (shape, axis) in zip(texts, shapes, strict=True):
+        plan = tool.plan(text)
+        (segment,) = plan.segments
+        assert [[w.name for w in stage] for stage in segment.part.stages] == [["s"], ["m"], ["t"]]
+        assert f"< {shape[axis]}; ++s" not in tool.kernel(text).source, "no loop over a whole window"
+    tool.all_agree(texts, relative=1e-4)
+
+
+def test_windows_of_windows_the_other_way(tool: Any) -> None:
+    """A maximum from the end of sums from the start needs all of them first: not in the same walk."""
+    text = of_each_other((6, 40), 1, apart=True)
+    parts = [segment.part for segment in tool.plan(text).segments]
+    assert all(len(part.stages) == 1 for part in parts if part.kind == "cumulative")
+    tool.all_agree([text], relative=1e-4)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((20, 252), 1), ((252, 20), 0), ((300, 64), 0)])
+def test_lanes_have_no_loops_inside(shape: tuple[int, int], axis: int, planner: Any) -> None:
+    """Compilers make no vectors of a loop over lanes with several loops in it, nor of one under a condition: the loop
+    over a thread's neighbours stands around it where lines are side by side, or a thread does something long."""
+    text = cumulative(shape, axis)
+    result = text[text.index("ROOT s = ") + len("ROOT s = ") :].split(" ", 1)[0]
+    text = text.replace("ROOT s", "s").replace(
+        "to_apply=f\n}\n", f"to_apply=f\n  ROOT r = {result} exponential(s)\n}}\n"
+    )
+    loops = as_loops(planner.kernel(text))
+    assert loops is not None
+    for part in loops.split("#pragma omp simd\n")[1:]:
+        depth, inside = 0, []
+        for line in part.splitlines():
+            inside.append(line)
+            depth += line.count("{") - line.count("}")
+            if not depth:
+                break
+        assert not any(line.startswith("for (int s") for line in inside), inside
