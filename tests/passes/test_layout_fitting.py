@@ -153,3 +153,25 @@ ENTRY e {{
     given.append(given[0] + 1)
     for other in (found, fused):
         assert np.array_equal(hlo_opt.evaluate(other, given)[0], hlo_opt.evaluate(module, given)[0])
+
+
+def test_a_fusion_keeps_the_layout_that_its_computation_writes() -> None:
+    module = hlo_opt.parse("""HloModule m
+inside {
+  p = f32[3,4]{0,1} parameter(0)
+  q = f32[3,4]{1,0} parameter(1)
+  ROOT a = f32[3,4]{0,1} add(p, q)
+}
+
+ENTRY e {
+  p = f32[3,4]{0,1} parameter(0)
+  q = f32[3,4]{1,0} parameter(1)
+  f = f32[3,4]{0,1} fusion(p, q), kind=kLoop, calls=inside
+  ROOT r = f32[3,4]{1,0} negate(f)
+}
+""")
+    found, _ = hlo_opt.fuse(module, passes="layout-fitting", simplify="never")
+    (fusion,) = [i for i in found.entry.instructions if list(i.called())]
+    assert fusion.shape.same_bytes(fusion.called_by("calls").root.shape)
+    given = [np.arange(12, dtype=np.float32).reshape(3, 4), np.ones((3, 4), np.float32)]
+    assert np.array_equal(hlo_opt.evaluate(found, given)[0], -given[0] - 1)
