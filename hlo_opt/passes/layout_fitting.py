@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 
 from hlo_opt.ir import Computation, Instruction, Module, Shape, edit
 from hlo_opt.ops import OpKind, find
-from hlo_opt.ops.sets import keeps_bytes, tuple_elements, tuple_index
+from hlo_opt.ops.sets import fused, is_elementwise, keeps_bytes, reuses_elements, tuple_elements, tuple_index
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.simplify.dots import changes_sides
 from hlo_opt.plans.lane_search import obstacle
@@ -24,7 +24,8 @@ from hlo_opt.plans.lane_search import obstacle
 class LayoutFitting(RewritingPass):
     """Choose the layouts of a loop's state: values that no iteration changes keep the layout that they have, and others
     get the layout in which the body works on them. Copy what differs: into a loop, out of an iteration or out of a
-    branch. A transposed product that is read row by row is written row by row."""
+    branch. What is made element by element of arrays in rows and others is in rows, too; then a transposed product that
+    is read row by row is written row by row."""
 
     name: ClassVar[str] = "layout-fitting"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
@@ -34,6 +35,9 @@ class LayoutFitting(RewritingPass):
         return list(module.computations)
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
+        for i in list(computation.instructions):
+            if _mixes_layouts(i):  # operands come first: what is made of this one sees its new layout
+                yield partial(_write_in_rows, i)
         for i in list(computation.instructions):
             if i.opcode == "while":
                 ends = [i.called_by("body")]
@@ -47,7 +51,7 @@ class LayoutFitting(RewritingPass):
             elif i.opcode == "conditional":
                 ends = list(i.called())
             elif i.opcode == "transpose" and not i.shape.is_row_major and changes_sides(i) and _is_read_in_rows(i):
-                yield partial(edit.set_shape, i, replace(i.shape, layout=None).laid_out())
+                yield partial(_write_in_rows, i)
                 continue
             else:
                 continue
@@ -63,6 +67,30 @@ class LayoutFitting(RewritingPass):
 def _differs(shape: Shape, wanted: Shape) -> bool:
     """Whether two shapes have the same values in different layouts."""
     return shape.same_values(wanted) and not shape.same_bytes(wanted)
+
+
+def _write_in_rows(value: Instruction) -> None:
+    edit.set_shape(value, replace(value.shape, layout=None).laid_out())
+
+
+def _mixes_layouts(value: Instruction) -> bool:
+    """Whether an array, written element by element in some other layout, has an operand that lies row by row, and only
+    readers that take elements by index. Frameworks give it the layout of its first operand, which may be a transpose;
+    products then find no matrix in it, and XLA gives all such arrays rows."""
+    if not value.shape.is_array or value.shape.is_row_major or value.is_root or not is_elementwise(value):
+        return False
+    if fused(value) is not None:  # its computation says in which layout it writes
+        return False
+    return any(_lies_in_rows(o) for o in value.operands) and all(_reads_by_index(u, value) for u in value.users)
+
+
+def _lies_in_rows(value: Instruction) -> bool:
+    """Whether an array of more than one dimension lies in rows, and is not made by repeating or counting, which suits
+    any layout."""
+    is_made = bool(value.operands) or value.parameter_number is not None
+    spec = find(value.opcode)
+    is_repeated = spec is not None and spec.kind is OpKind.MOVEMENT and reuses_elements(value, 0)
+    return is_made and not is_repeated and value.shape.is_array and value.shape.rank > 1 and value.shape.is_row_major
 
 
 def _is_read_in_rows(value: Instruction) -> bool:

@@ -17,7 +17,7 @@ from hlo_opt.analysis.targets.rates import products_per_cycle
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ops.calls.call import TF32, call_of
 from hlo_opt.ops.calls.products import multiplies_tf32
-from hlo_opt.ops.calls.strided import product_of
+from hlo_opt.ops.calls.strided import copied_bytes, product_of
 from hlo_opt.ops.custom_calls.table import routine
 from hlo_opt.ops.custom_calls.targets import find_custom_call
 from hlo_opt.ops.sets import fused
@@ -154,9 +154,10 @@ def _product(instruction: Instruction) -> _Call:
     calls, copies, lists = 1, 0, 0
     if call is not None and products:
         strided = product_of(call)
-        if strided is None:  # both operands are copied first
-            copies, copied = 2, read
-            read, written = read + copied, written + copied
+        if strided is None:
+            copied = copied_bytes(call)
+            copies, moved = len(copied), float(sum(copied))
+            read, written = read + moved, written + moved
         else:
             calls, lists = strided.calls, int(strided.is_listed)
     type_name = TF32 if multiplies_tf32(instruction) else operand_type.name

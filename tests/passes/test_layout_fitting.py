@@ -123,3 +123,55 @@ ENTRY e {{
     given = [np.arange(n, dtype=np.float32).reshape(s) for n, s in ((20, (5, 4)), (15, (5, 3)), (12, (3, 4)))]
     for made in (found, simple):
         assert np.array_equal(hlo_opt.evaluate(made, given)[0], hlo_opt.evaluate(module, given)[0])
+
+
+@pytest.mark.parametrize(("second", "is_row_major"), [("q", True), ("u", False)])
+def test_what_is_made_of_rows_and_others_is_in_rows(second: str, is_row_major: bool) -> None:
+    """Two gradients of one array, of which one is a transposed product: their sum takes the layout of the first, and
+    the product that reads the sum would have to copy it. A sum of two arrays in one layout keeps it."""
+    module = hlo_opt.parse(f"""HloModule m
+ENTRY e {{
+  g = f32[2,3,4] parameter(0)
+  s = f32[2,3,3] parameter(1)
+  x = f32[2,3,5] parameter(2)
+  q = f32[2,3,4] parameter(3)
+  d = f32[2,4,3]{{2,1,0}} dot(g, s), lhs_batch_dims={{0}}, rhs_batch_dims={{0}}, lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}
+  t = f32[2,3,4]{{1,2,0}} transpose(d), dimensions={{0,2,1}}
+  u = f32[2,3,4]{{1,2,0}} negate(t)
+  a = f32[2,3,4]{{1,2,0}} add(t, {second})
+  n = f32[2,3,4]{{1,2,0}} negate(a)
+  ROOT r = f32[5,4] dot(x, n), lhs_contracting_dims={{0,1}}, rhs_contracting_dims={{0,1}}
+}}
+""")
+    found, _ = hlo_opt.fuse(module, passes="dce,layout-fitting", simplify="never")
+    hlo_opt.verify(found)
+    made = {i.name: i.shape.is_row_major for i in found.entry.instructions}
+    assert (made["a"], made["n"]) == (is_row_major, is_row_major)
+    assert made["t"] == is_row_major
+    fused, _ = hlo_opt.fuse(module)
+    given = [np.arange(n, dtype=np.float32).reshape(s) for n, s in ((24, (2, 3, 4)), (18, (2, 3, 3)), (30, (2, 3, 5)))]
+    given.append(given[0] + 1)
+    for other in (found, fused):
+        assert np.array_equal(hlo_opt.evaluate(other, given)[0], hlo_opt.evaluate(module, given)[0])
+
+
+def test_a_fusion_keeps_the_layout_that_its_computation_writes() -> None:
+    module = hlo_opt.parse("""HloModule m
+inside {
+  p = f32[3,4]{0,1} parameter(0)
+  q = f32[3,4]{1,0} parameter(1)
+  ROOT a = f32[3,4]{0,1} add(p, q)
+}
+
+ENTRY e {
+  p = f32[3,4]{0,1} parameter(0)
+  q = f32[3,4]{1,0} parameter(1)
+  f = f32[3,4]{0,1} fusion(p, q), kind=kLoop, calls=inside
+  ROOT r = f32[3,4]{1,0} negate(f)
+}
+""")
+    found, _ = hlo_opt.fuse(module, passes="layout-fitting", simplify="never")
+    (fusion,) = [i for i in found.entry.instructions if list(i.called())]
+    assert fusion.shape.same_bytes(fusion.called_by("calls").root.shape)
+    given = [np.arange(12, dtype=np.float32).reshape(3, 4), np.ones((3, 4), np.float32)]
+    assert np.array_equal(hlo_opt.evaluate(found, given)[0], -given[0] - 1)

@@ -160,6 +160,41 @@ def product_of(call: DeviceCall) -> StridedProduct | None:
     return None
 
 
+def copied_bytes(call: DeviceCall) -> list[int]:
+    """Bytes of each array that the library's own way of a dot (`library.products.gemm_call`) copies, where the dot is
+    no `StridedProduct`: operands that are no matrices as they lie, and a result that does not lie row by row."""
+    batch, contracting, *_ = call.arguments
+    result = call.shapes[-1]
+    copied = [s for s, b, c in zip(call.shapes[:2], batch, contracting, strict=True) if not _is_matrix(s, b, c)]
+    if _followed(_in_order(result, range(len(result[2])))) is None:
+        copied.append(result)
+    return [math.prod(shape[2]) * ELEMENT_TYPES[shape[0]].bytes for shape in copied]
+
+
+def _is_matrix(shape: Described, batch: Sequence[int], contracting: Sequence[int]) -> bool:
+    """Whether batch, free and contracting dimensions of an operand, in this order, are one dimension each, and one of
+    the latter two is contiguous."""
+    free = [d for d in range(len(shape[2])) if d not in batch and d not in contracting]
+    parts = [_followed(_in_order(shape, dims)) for dims in (batch, free, contracting)]
+    if any(part is None for part in parts):
+        return False
+    across, rows, columns = (part for part in parts if part is not None)
+    return _matrix(rows, columns, across) is not None
+
+
+def _in_order(shape: Described, dims: Sequence[int]) -> list[_Axis]:
+    axes = _axes_of(shape)
+    return [axes[d] for d in dims]
+
+
+def _followed(axes: Sequence[_Axis]) -> _Axis | None:
+    """Axes, outer ones first, as one; None where they do not follow one another."""
+    walked = [axis for axis in axes if axis.size > 1]
+    if any(a.step != b.step * b.size for a, b in itertools.pairwise(walked)):
+        return None
+    return _Axis(math.prod(axis.size for axis in walked), walked[-1].step if walked else 1)
+
+
 def _finishes(product: StridedProduct, shapes: Sequence[Described]) -> bool:
     """Whether what follows is about the columns of one call as cuBLAS writes them: a bias is one row."""
     if len(product.starts) > 1 or product.types[0] not in FEW_BITS:
