@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -49,6 +50,21 @@ def bare(module: Module) -> Module:
     module.tables = ""
     module.attributes.clear()
     return tidied(module)
+
+
+def nameless(module: Module) -> Module:
+    """`bare`, and with names that say nothing: what is looked for in the text is not there for a name's sake. Constants
+    that the text leaves out keep theirs, which stand for their values."""
+    module = bare(module)
+    computations = list(module.computations)
+    module.name = "m"
+    for number, computation in enumerate(computations):
+        computation.name = f"c{number}"
+    numbers = itertools.count()
+    for i in (i for c in computations for i in c.instructions):
+        if i.literal is None or not i.literal.is_elided:
+            i.name = f"{'v' if i.parameter_number is None else 'p'}{next(numbers)}"
+    return module
 
 
 def barer(module: Module) -> list[Cut]:
