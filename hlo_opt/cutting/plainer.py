@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -125,14 +125,14 @@ def plainer(module: Module) -> list[Cut]:
     return cuts
 
 
-def retyped(module: Module, old: str, new: str) -> Module:
-    """One type in place of another, in the whole module."""
+def retyped(module: Module, old: str, new: str, kept: Collection[Instruction] = ()) -> Module:
+    """One type in place of another, in the whole module but for some instructions."""
     target = ELEMENT_TYPES[new]
 
     def leaf(shape: Shape) -> Shape:
         return shape.with_type(target) if shape.type.name == old else shape
 
-    return _mapped(module, leaf, lambda value, shape: _cast(value, shape.type))
+    return _mapped(module, leaf, lambda value, shape: _cast(value, shape.type), kept)
 
 
 def _cast(value: Array, kind: ElementType) -> Array:
@@ -159,9 +159,14 @@ def _constant(module: Module, number: int, value: int) -> Module:
     return module
 
 
-def _mapped(module: Module, leaf: Callable[[Shape], Shape], value: Callable[[Array, Shape], Array]) -> Module:
+def _mapped(
+    module: Module,
+    leaf: Callable[[Shape], Shape],
+    value: Callable[[Array, Shape], Array],
+    kept: Collection[Instruction] = (),
+) -> Module:
     """The module with `leaf` of every array shape and `value` of every constant. An operation whose shape follows from
-    its operands has that shape."""
+    its operands has that shape. Those that are kept stay as they are."""
 
     def whole(shape: Shape) -> Shape:
         if shape.elements is not None:
@@ -170,6 +175,8 @@ def _mapped(module: Module, leaf: Callable[[Shape], Shape], value: Callable[[Arr
 
     for computation in module.computations:
         for i in computation.instructions:
+            if i in kept:
+                continue
             shape = whole(i.shape)
             if i.literal is not None and i.shape.is_array and not i.literal.is_elided:
                 array = i.literal.value
