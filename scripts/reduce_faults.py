@@ -12,7 +12,8 @@ Four kinds of faults, all drawn by the seed:
 A fault of code is shown to the dumps of testdata whose fusing reaches its line, the smallest first, until `fuse
 --check` fails on one; where fusing gives the same text as without the fault, no check runs. A fault that shows on none
 does not count, and another one is drawn. Then `bisect` names a step, and the steps around it (all of them, where there
-are few) are asked one by one: the step is right when it is the first that fails. `reduce` makes the module small.
+are few) are asked one by one: the step is right when it is the first that fails. `reduce` makes the module small. A
+crash, a kernel without an end and fusing without an end (which has no last step: none is looked for) are faults, too.
 
 The table has for each fault the module, the step, whether it is right, the instructions that are left (all of them,
 parameters and those of called computations, too) and how many of them are operations (no parameters), and the seconds
@@ -29,7 +30,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import itertools
 import json
 import os
@@ -51,6 +51,7 @@ from scripts.code_mutants import Mutant, mutants
 from scripts.code_reach import Reach, reach_of
 from scripts.kernel_faults import form, sites
 from scripts.mutate_code import ROOT, copy_tree
+from scripts.reduce_records import TAKEN, Recorded, compile_all, judged, record
 
 if TYPE_CHECKING:
     from hlo_opt.cutting.questions import Question
@@ -58,10 +59,7 @@ if TYPE_CHECKING:
 DUMPS = ROOT / "testdata" / "dumps"
 RECORD = "REDUCE_FAULTS_RECORD"
 """The environment variable with the folder of recorded modules, for the processes of faults."""
-ACCEPTED = "accepted"
 CACHE = "HLO_OPT_CACHE"
-TAKEN = ".taken.hlo"
-"""The end of the names of recorded modules that `reduce` went on from."""
 MOST_INSTRUCTIONS, MOST_SECONDS = 10, 60.0
 CODE = ("hlo_opt/passes/**/*.py", "hlo_opt/fusion/*.py", "hlo_opt/analysis/graph/inlining.py")
 SHOWN_TO = (
@@ -74,6 +72,8 @@ LARGE = 5000
 """Instructions of a large module."""
 SCANNED = 40
 """So many steps are all asked one by one; of more, those around the one that is found."""
+ENDLESS = 10.0
+"""Seconds after which fusing one of these dumps has no end."""
 LOOKING = 40.0
 """Seconds for a mistake to show on one module."""
 MOST_SHOWN = 6
@@ -96,6 +96,8 @@ class Result:
     seconds: float
     cpu: float
     """Seconds of processors that `reduce` took, all processes together."""
+    answer: str = ""
+    """What the fault does to the module."""
 
     @property
     def is_small(self) -> bool:
@@ -160,27 +162,32 @@ def measure(kind: str, fault: str, files: list[Path], known: Mapping[str, str], 
     from hlo_opt.cli.bisect import rewrites
     from hlo_opt.cli.fusing import Fusing
     from hlo_opt.cutting import bisect, questions
-    from hlo_opt.cutting.trials import Trials
+    from hlo_opt.cutting.trials import Trials, leaving, left_as
 
     fuse = Fusing().outcome
-    question = questions.CheckFails(fuse)
+    question = questions.CheckFails(fuse, limit=ENDLESS if kind == "code" else None)
     trials = Trials(jobs, LOOKING)
     backend = "host" if kind == "kernels" else "numpy"
 
     def shown(file: Path) -> str | None:
         module = questions.read(file.read_text(encoding="utf-8"))
-        try:
-            fused = fuse(module).module
-        except Exception as failure:
-            return questions.failure_kind(failure)
-        if str(fused) == known.get(file.name):
-            return None
-        return questions.differs(module, fused, backend, 0, is_quick=True)
+        with left_as(str):  # a crash and what never ends are faults, too
+            try:
+                with leaving(questions.FUSING_ENDED, ENDLESS):
+                    fused = fuse(module).module
+            except Exception as failure:
+                return questions.failure_kind(failure)
+            if str(fused) == known.get(file.name):
+                return None
+            return questions.differs(module, fused, backend, 0, is_quick=True)
 
     for file in files:
-        if trials.one(lambda f=file: shown(f)) is None:  # type: ignore[misc]
+        answer = trials.one(lambda f=file: shown(f))  # type: ignore[misc]
+        if answer is None:
             continue
         module = questions.read(file.read_text(encoding="utf-8"))
+        if answer == questions.FUSING_ENDED:  # without an end there is no last step
+            return Result(kind, fault, file.name, 0, True, *reduced(str(module), question, jobs), answer=answer)
         series = rewrites(Fusing(), module)
         watch = bisect.watch_of("check", target(Fusing().target))
         bisection = bisect.Bisection(series, watch, jobs)
@@ -189,7 +196,7 @@ def measure(kind: str, fault: str, files: list[Path], known: Mapping[str, str], 
             step, is_right = 0, turn.answer != bisect.NO
         else:
             step, is_right = turn.after, first_of(bisection, turn.after, series.last or turn.after) == turn.after
-        return Result(kind, fault, file.name, step, is_right, *reduced(str(module), question, jobs))
+        return Result(kind, fault, file.name, step, is_right, *reduced(str(module), question, jobs), answer=answer)
     return None
 
 
@@ -203,65 +210,6 @@ def reduced(text: str, question: Question, jobs: int) -> tuple[int, int, float, 
     reducer = Reducer(text, asked, jobs, lambda line: record(folder, reducer.text, TAKEN))
     reducer.run()
     return reducer.instructions, reducer.operations, time.monotonic() - started, _cpu_seconds() - cpu
-
-
-def record(folder: str | None, text: str, end: str) -> None:
-    """Keep a module in a folder, if there is one, under a name that its text gives."""
-    if folder:
-        path = Path(folder, hashlib.sha256(text.encode()).hexdigest()[:20] + end)
-        part = path.with_suffix(f".{os.getpid()}.part")  # a try may be ended while it writes
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """A question that keeps each module it is asked of."""
-
-    question: Question
-    folder: str
-
-    def ways(self) -> Sequence[Callable[[Module, str], str | None]]:
-        return [partial(self._ask, way) for way in self.question.ways()]
-
-    def _ask(self, way: Callable[[Module, str], str | None], module: Module, text: str) -> str | None:
-        record(self.folder, text, ".hlo")
-        return way(module, text)
-
-
-def judged(folder: Path) -> tuple[list[int], list[str]]:
-    """How many recorded modules there are, how many of them `reduce` went on from, and for each that XLA refuses
-    its name and why."""
-    import jaxlib._hlo as hlo
-
-    files, refused = sorted(folder.glob("*.hlo")), []
-    for file in files:
-        try:
-            hlo.hlo_module_from_text(file.read_text(encoding="utf-8"))
-        except Exception as error:
-            refused.append(f"{file.name}: {str(error).splitlines()[0]}")
-    taken = [file for file in files if file.name.endswith(TAKEN)]
-    left = taken
-    while left:  # XLA:CPU may crash: go on behind the module at which it does
-        command = [sys.executable, "-m", "scripts.reduce_faults", "--compile", *map(str, left)]
-        lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
-        refused += [f"{file.name}: {why}" for file, why in zip(left, lines, strict=False) if why != ACCEPTED]
-        if len(lines) < len(left):
-            refused.append(f"{left[len(lines)].name}: XLA:CPU crashes")
-        left = left[len(lines) + 1 :]
-    return [len(files), len(taken)], refused
-
-
-def _compile(files: Sequence[Path]) -> None:
-    """Print a line for each module: whether XLA:CPU compiles it, or why not."""
-    from scripts.xla_cpu import Program
-
-    for file in files:
-        try:
-            Program(file.read_text(encoding="utf-8"), optimized=False)
-            print(ACCEPTED, flush=True)
-        except Exception as error:
-            print(str(error).splitlines()[0], flush=True)
 
 
 def _cpu_seconds() -> float:
@@ -541,7 +489,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--compile", type=Path, nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.compile is not None:
-        _compile(options.compile)
+        compile_all(options.compile)
         return 0
     if options.judge is not None:
         return _judge(options.judge)
@@ -591,9 +539,10 @@ def _judge(folder: Path) -> int:
 
 def _row(result: Result) -> str:
     right = "right" if result.is_right else "WRONG"
+    how = f" ({result.answer})" if result.answer.endswith("no end") else ""
     size = f"{result.instructions:3} instructions, {result.operations:2} operations"
     duration = f"{result.seconds:6.1f} s, {result.cpu:6.1f} s of processors"
-    return f"{result.kind:8}{result.module:24}step {result.step:4} {right}  {size}  {duration}  {result.fault}"
+    return f"{result.kind:8}{result.module:24}step {result.step:4} {right}  {size}  {duration}  {result.fault}{how}"
 
 
 if __name__ == "__main__":

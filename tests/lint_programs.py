@@ -140,6 +140,15 @@ def noise_in_loop(key: jax.Array, x: jax.Array) -> jax.Array:
     return lax.fori_loop(0, 20, step, x)
 
 
+def noise_of_split_keys(key: jax.Array, x: jax.Array) -> jax.Array:
+    def step(_: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        key, y = carry
+        key, draw = jax.random.split(key)
+        return key, y @ y + jax.random.uniform(draw, y.shape)
+
+    return lax.fori_loop(0, 20, step, (key, x))[1]
+
+
 def layers(x: jax.Array) -> jax.Array:
     return lax.fori_loop(0, 10, lambda _, y: jnp.tanh(y @ y), x)
 

@@ -204,6 +204,12 @@ PLACES = ("line", "function", "op")
 )
 @click.option("--all", "everything", is_flag=True, help="Show every refused edge, not only the costliest.")
 @rule_options
+@click.option(
+    "--as",
+    "types",
+    metavar="OLD=NEW",
+    help="As if all arrays of type OLD were of type NEW, such as f32=bf16: what that would save.",
+)
 @budget_options
 @click.option(
     "--by", type=click.Choice(PLACES), help="Time, bytes, kernels and refusals by Python line, function or operation."
@@ -228,6 +234,7 @@ def explain_command(
     instruction: tuple[str, ...],
     verbose: bool,
     everything: bool,
+    types: str | None,
     by: By | None,
     measured: str | None,
     form: str,
@@ -249,7 +256,7 @@ def explain_command(
     program's text is listed with them. --measured takes times from a profile, joined by the names of instructions: feed
     the module that ran, after optimisations.
 
-    With --what-if, --force or --forbid FILE is fused twice, and the difference is shown first.
+    With --what-if, --force, --forbid or --as FILE is fused twice, and the difference is shown first.
 
     --format github and sarif annotate the Python lines that refused edges come from. --max-kernels, --max-bytes and
     --fail-on set a budget: exit status 1, with a line for each limit that the fused module exceeds.
@@ -286,12 +293,17 @@ def explain_command(
     for name in instruction:
         if os.path.isfile(name) and not any(i.name == name for c in module.computations for i in c.instructions):
             raise second_file(name)
-    unchanged = request.unchanged().run(module) if request.asks_what_if else None
-    report = request.run(module, unchanged=unchanged)
+    unchanged = request.unchanged().run(module) if request.asks_what_if or types else None
+    if types:
+        from hlo_opt.report.retyped import with_type
+
+        report = request.run(with_type(module, types))
+    else:
+        report = request.run(module, unchanged=unchanged)
     shown = explain.select(report, instruction)
     compared = None
     if unchanged is not None and form in ("text", "json"):
-        compared = summary.changes(request.what_if, request.force, unchanged, report, request.forbid)
+        compared = summary.changes(request.what_if, request.force, unchanged, report, request.forbid, types or "")
     exceeded = request.budget.exceeded(report)
     prices: EdgePrices | None = None
     if by is not None:

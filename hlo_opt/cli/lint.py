@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,7 +105,7 @@ def lint_command(
     modules = modules if sized is None else [sized.module]
     if sized is not None and form == "text":
         show(size_page(sized))
-    findings, total, left, untried = _findings(modules, codes, options, everything)
+    findings, total, left, untried = _findings(modules, names, codes, options, everything)
     if form == "text":
         show(page.as_page(findings, total, left, untried))
     elif form == "json":
@@ -112,8 +113,7 @@ def lint_command(
     else:
         from hlo_opt.diag.annotation import github, sarif
 
-        files = {module.name: name for module, name in zip(modules, names, strict=True)}
-        annotations = page.as_annotations(findings, {**files, "": names[0]}, os.path.abspath(source_root or os.curdir))
+        annotations = page.as_annotations(findings, names[0], os.path.abspath(source_root or os.curdir))
         specs = rule_specs().values()
         click.echo(
             github(annotations)
@@ -147,7 +147,11 @@ def _modules_in(folder: str) -> list[str]:
 
 
 def _findings(
-    modules: list[Module], codes: Iterable[str], options: Mapping[str, OptionValue], everything: bool
+    modules: list[Module],
+    names: list[str],
+    codes: Iterable[str],
+    options: Mapping[str, OptionValue],
+    everything: bool,
 ) -> tuple[list[Finding], float | None, int, int]:
     """The findings; for a single module, its microseconds; how many findings are left out because they cost next to
     nothing, unless `everything` is wanted; and at how many places no change was tried."""
@@ -158,10 +162,16 @@ def _findings(
     request = Fusing.of(options)
     wanted = frozenset(codes)
     programs = [FusedProgram(request.run(module)) for module in modules] if wanted & RULES.keys() else []
-    every = [(finding, program.summary.est_us) for program in programs for finding in lint_program(program, wanted)]
+    files = names if len(names) > 1 else [""]
+    every = [
+        (replace(finding, file=file), program.summary.est_us)
+        for program, file in zip(programs, files, strict=False)
+        for finding in lint_program(program, wanted)
+    ]
     findings = [finding for finding, total in every if everything or matters(finding, total)]
     left = len(every) - len(findings)
     if len(modules) > 1:
-        findings += lint_together(modules, wanted)
+        by_name = {module.name: name for module, name in zip(modules, names, strict=True)}
+        findings += [replace(finding, file=by_name[finding.name]) for finding in lint_together(modules, wanted)]
     untried = sum(program.untried.total() for program in programs)
     return in_order(findings), programs[0].summary.est_us if len(programs) == 1 else None, left, untried

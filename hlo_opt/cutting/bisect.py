@@ -31,7 +31,7 @@ from hlo_opt.cutting.questions import (
     differs,
     failure_kind,
 )
-from hlo_opt.cutting.trials import Trials
+from hlo_opt.cutting.trials import Trials, left_as
 from hlo_opt.diag import HloOptError, ParseError, UsageError, VerifyError, did_you_mean
 from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Module
@@ -317,7 +317,8 @@ class Bisection:
 
     def _timed(self, number: int) -> tuple[str | None, float]:
         started = time.monotonic()
-        return self._answer(number), time.monotonic() - started
+        with left_as(lambda text: (text, time.monotonic() - started)):
+            return self._answer(number), time.monotonic() - started
 
     def _answer(self, number: int) -> str | None:
         """In a child process: the answer of a module."""

@@ -14,6 +14,7 @@ from hlo_opt.cutting.changes import InstructionChange, fill, put_in_place, take
 from hlo_opt.cutting.loops import loop_changes
 from hlo_opt.cutting.parts import callers, can_be_parameter, outputs_of, part_of, set_outputs, tidied
 from hlo_opt.cutting.sharing import share, shared_memory
+from hlo_opt.cutting.stand_ins import stand_ins
 from hlo_opt.cutting.variadic import variadic_changes
 from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.walk import needed_first, operands_first
@@ -140,6 +141,8 @@ def _changes(i: Instruction, by: dict[Computation, list[Instruction]]) -> Iterat
         yield partial(_take_earlier, number=source)
     for earlier in _earlier(i):
         yield partial(_take_earlier, number=earlier)
+    if not is_entry:
+        yield from stand_ins(i, source)
     if not is_entry and i.shape.is_array and i.literal is None and i.shape.type.numpy_name:
         yield partial(fill, value=0)
         if i.shape.type.name != "pred":  # a condition that is always true ends no loop

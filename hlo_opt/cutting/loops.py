@@ -33,6 +33,8 @@ def loop_changes(loop: Instruction) -> Iterator[InstructionChange]:
     for number in counters:
         yield partial(count_to_one, number=number)
     yield go_round_once
+    for number in counters:
+        yield partial(count_to_two, number=number)
     for number in range(len(elements)):
         if number not in counters:
             yield partial(count_to_one, number=number)
@@ -72,6 +74,17 @@ def count_to_one(loop: Instruction, number: int) -> None:
             fill(user, 0)
         edit.remove(user)
     state.flag(number)
+
+
+def count_to_two(loop: Instruction, number: int) -> None:
+    """The same with a second flag behind the last element, which is the first one's next value: two rounds, for what
+    shows only where a round reads what another wrote."""
+    state = _State.of(loop)
+    for user in list(state.takers(number, state.readers)):
+        if user.users or user.is_root:
+            fill(user, 0)
+        edit.remove(user)
+    state.flag(number, is_twice=True)
 
 
 def go_round_once(loop: Instruction) -> None:
@@ -207,17 +220,24 @@ class _State:
         )
         self.sort()
 
-    def flag(self, number: int) -> None:
+    def flag(self, number: int, *, is_twice: bool = False) -> None:
         """A flag in place of an element that nothing takes out any more, or behind the last one: true at the start,
-        false after a round; the condition is the flag."""
+        false after a round; the condition is the flag. `is_twice`: after two rounds, with another flag behind."""
         start = Writer("start", self.loop.computation).number(PRED, 1)
         end = Writer("end", self.body).number(PRED, 0)
         rest = slice(number + 1, None)
+        more = int(is_twice)
+        last = len(self.end)
         self.put(
-            Shape.tuple_of(*self.shapes[:number], FLAG, *self.shapes[rest]),
-            None if self.start is None else [*self.start[:number], start, *self.start[rest]],
-            [*self.end[:number], end, *self.end[rest]],
+            Shape.tuple_of(*self.shapes[:number], FLAG, *self.shapes[rest], *[FLAG] * more),
+            None if self.start is None else [*self.start[:number], start, *self.start[rest], *[start] * more],
+            [*self.end[:number], end, *self.end[rest], *[end] * more],
         )
+        if is_twice:
+            first = edit.create_element(self.body.parameters[0], last)
+            edit.set_operands(
+                self.body.root, [first if n == number else o for n, o in enumerate(self.body.root.operands)]
+            )
         edit.set_root(self.condition, edit.create_element(self.condition.parameters[0], number))
         self.sort()
 

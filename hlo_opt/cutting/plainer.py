@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -49,6 +50,21 @@ def bare(module: Module) -> Module:
     module.tables = ""
     module.attributes.clear()
     return tidied(module)
+
+
+def nameless(module: Module) -> Module:
+    """`bare`, and with names that say nothing: what is looked for in the text is not there for a name's sake. Constants
+    that the text leaves out keep theirs, which stand for their values."""
+    module = bare(module)
+    computations = list(module.computations)
+    module.name = "m"
+    for number, computation in enumerate(computations):
+        computation.name = f"c{number}"
+    numbers = itertools.count()
+    for i in (i for c in computations for i in c.instructions):
+        if i.literal is None or not i.literal.is_elided:
+            i.name = f"{'v' if i.parameter_number is None else 'p'}{next(numbers)}"
+    return module
 
 
 def barer(module: Module) -> list[Cut]:
@@ -109,14 +125,14 @@ def plainer(module: Module) -> list[Cut]:
     return cuts
 
 
-def retyped(module: Module, old: str, new: str) -> Module:
-    """One type in place of another, in the whole module."""
+def retyped(module: Module, old: str, new: str, kept: Collection[Instruction] = ()) -> Module:
+    """One type in place of another, in the whole module but for some instructions."""
     target = ELEMENT_TYPES[new]
 
     def leaf(shape: Shape) -> Shape:
         return shape.with_type(target) if shape.type.name == old else shape
 
-    return _mapped(module, leaf, lambda value, shape: _cast(value, shape.type))
+    return _mapped(module, leaf, lambda value, shape: _cast(value, shape.type), kept)
 
 
 def _cast(value: Array, kind: ElementType) -> Array:
@@ -143,9 +159,14 @@ def _constant(module: Module, number: int, value: int) -> Module:
     return module
 
 
-def _mapped(module: Module, leaf: Callable[[Shape], Shape], value: Callable[[Array, Shape], Array]) -> Module:
+def _mapped(
+    module: Module,
+    leaf: Callable[[Shape], Shape],
+    value: Callable[[Array, Shape], Array],
+    kept: Collection[Instruction] = (),
+) -> Module:
     """The module with `leaf` of every array shape and `value` of every constant. An operation whose shape follows from
-    its operands has that shape."""
+    its operands has that shape. Those that are kept stay as they are."""
 
     def whole(shape: Shape) -> Shape:
         if shape.elements is not None:
@@ -154,6 +175,8 @@ def _mapped(module: Module, leaf: Callable[[Shape], Shape], value: Callable[[Arr
 
     for computation in module.computations:
         for i in computation.instructions:
+            if i in kept:
+                continue
             shape = whole(i.shape)
             if i.literal is not None and i.shape.is_array and not i.literal.is_elided:
                 array = i.literal.value

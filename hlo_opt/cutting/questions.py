@@ -14,13 +14,14 @@ import re
 import shlex
 import subprocess
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from hlo_opt.cutting.trials import leave
+from hlo_opt.cutting.trials import leave, leaving
 from hlo_opt.diag import CheckError, HloOptError, UsageError, did_you_mean, no_reason, reason_specs
 from hlo_opt.diag.reason import CODE
 from hlo_opt.evaluate import evaluate
@@ -29,7 +30,7 @@ from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Module
 from hlo_opt.passes.run import Outcome
-from hlo_opt.runtime.check.compare import check
+from hlo_opt.runtime.check.compare import check, on_named_devices
 from hlo_opt.runtime.executable import compile
 from hlo_opt.text import parse, verify
 
@@ -41,6 +42,11 @@ FUSE_FAILS, RUN_FAILS = "fuse fails", "run fails"
 CHECK_FAILS = ("fuse --check fails", "check fails")
 ENDED = "run: no end"
 """The answer of a module of which a kernel crashes or does not come to an end."""
+FUSING_ENDED = "fuse: no end"
+"""The answer of a module that fusing crashes on or does not come to an end with."""
+LEAST_RUN, ALLOWED_RUN = 10.0, 5
+"""What kernels may take that are built already: in seconds by the clock, and as a multiple of the time in which the
+interpreter runs the module and they are built."""
 SENTENCES = (*CHECK_FAILS, FUSE_FAILS, RUN_FAILS, NAN)
 COMPARED = re.compile(r"(\w+)\s*(<=|>=|==|!=|<|>)\s*(\S+)")
 _TESTS: dict[str, Callable[[float, float], bool]] = {
@@ -72,31 +78,42 @@ def failure_kind(failure: BaseException) -> str:
     return f"{type(failure).__name__}{place}"
 
 
+def _failure_of_fusing(fuse: Fuse, module: Module, limit: float | None) -> tuple[str | None, Module]:
+    """How fusing a module fails, and what it gives: the module itself where it fails. In a try also a crash, and what
+    takes longer than the limit, in seconds, or than the try. Raises TimeoutError at a try's limit."""
+    with leaving(FUSING_ENDED, limit or math.inf):
+        try:
+            return None, fuse(module).module
+        except TimeoutError:
+            raise
+        except Exception as failure:
+            return f"fuse: {failure_kind(failure)}", module
+
+
 @dataclass(frozen=True)
 class FuseFails:
-    """Fusing it ends in an error."""
+    """Fusing it ends in an error, in a try also with a crash, or not within `limit` seconds."""
 
     fuse: Fuse
+    limit: float | None = None
 
     def ways(self) -> Sequence[Callable[[Module, str], str | None]]:
         return [self.ask]
 
     def ask(self, module: Module, text: str) -> str | None:
-        try:
-            self.fuse(module)
-        except Exception as failure:
-            return f"fuse: {failure_kind(failure)}"
-        return None
+        return _failure_of_fusing(self.fuse, module, self.limit)[0]
 
 
 @dataclass(frozen=True)
 class CheckFails:
-    """Fusing it ends in an error, or the fused module computes other values on the backend. The quick ways use one set
-    of inputs; without a wish for a backend, the first of them runs no kernels."""
+    """Fusing it ends in an error, or the fused module computes other values on the backend; in a try also a crash, and
+    what takes more than `limit` seconds. The quick ways use one set of inputs; without a wish for a backend, the first
+    of them runs no kernels."""
 
     fuse: Fuse
     backend: str = "auto"
     seed: int = 0
+    limit: float | None = None
 
     def ways(self) -> Sequence[Callable[[Module, str], str | None]]:
         quick = ("numpy", "host") if self.backend == "auto" else (self.backend,)
@@ -107,29 +124,32 @@ class CheckFails:
         return [*map(on, quick), lambda module, text: self.ask(module, self.backend, is_quick=False)]
 
     def ask(self, module: Module, backend: str, *, is_quick: bool) -> str | None:
-        try:
-            fused = self.fuse(module).module
-        except Exception as failure:
-            return f"fuse: {failure_kind(failure)}"
-        return differs(module, fused, backend, self.seed, is_quick=is_quick)
+        failure, fused = _failure_of_fusing(self.fuse, module, self.limit)
+        return failure or differs(module, fused, backend, self.seed, is_quick=is_quick, limit=self.limit)
 
 
-def differs(module: Module, other: Module, backend: str, seed: int, *, is_quick: bool) -> str | None:
-    """How another module differs: it computes other values, ends in an error, or, in a try, with a crash or never; None
-    where it does not differ. Quick: on one set of inputs. Raises EvaluationError where the first module cannot run, and
-    TimeoutError at a try's limit."""
-    inputs = None
+def differs(
+    module: Module, other: Module, backend: str, seed: int, *, is_quick: bool, limit: float | None = None
+) -> str | None:
+    """How another module differs: it computes other values, ends in an error, or, in a try, with a crash or not within
+    `limit` seconds; None where it does not differ. Quick: on one set of inputs. Raises EvaluationError where the first
+    module cannot run, and TimeoutError at a try's limit."""
+    inputs, executable, began = None, None, time.monotonic()
     if is_quick:
         inputs = device_inputs(module, seed)
         evaluate(module, inputs[0])
     try:
-        leave(ENDED)
+        if inputs is not None and len(inputs) == 1 and on_named_devices(module, other)[0] is module:
+            executable = compile(other, backend, form="plain")  # what follows takes no compiler's time
+            limit = limit or max(LEAST_RUN, ALLOWED_RUN * (time.monotonic() - began))
+        leave(ENDED, limit)
         report = check(
             module,
             other,
             inputs=inputs[0] if inputs is not None and len(inputs) == 1 else inputs,
             seed=seed,
             backend=backend,
+            executable=executable,
         )
     except TimeoutError:
         raise
@@ -140,17 +160,22 @@ def differs(module: Module, other: Module, backend: str, seed: int, *, is_quick:
 
 @dataclass(frozen=True)
 class RunFails:
-    """Running it as it is ends in an error."""
+    """Running it as it is ends in an error, in a try also with a crash, or not within `limit` seconds."""
 
     backend: str = "auto"
     seed: int = 0
+    limit: float | None = None
 
     def ways(self) -> Sequence[Callable[[Module, str], str | None]]:
         return [self.ask]
 
     def ask(self, module: Module, text: str) -> str | None:
         try:
-            compile(module, self.backend).run_devices(device_inputs(module, self.seed))
+            executable, inputs = compile(module, self.backend), device_inputs(module, self.seed)
+            leave(ENDED, self.limit)
+            executable.run_devices(inputs)
+        except TimeoutError:
+            raise
         except Exception as failure:
             return f"run: {failure_kind(failure)}"
         return None
@@ -259,15 +284,16 @@ def command_of(text: str) -> Command:
     return Command(tuple(words))
 
 
-def question_of(text: str, fuse: Fuse, backend: str = "auto", seed: int = 0) -> Question:
-    """The question for the text of `--keep`. Raises UsageError, with the texts that there are, for any other."""
+def question_of(text: str, fuse: Fuse, backend: str = "auto", seed: int = 0, limit: float | None = None) -> Question:
+    """The question for the text of `--keep`; `limit`: the seconds after which fusing or a run has no end. Raises
+    UsageError, with the texts that there are, for any other."""
     words = " ".join(text.split())
     if words in CHECK_FAILS:
-        return CheckFails(fuse, backend, seed)
+        return CheckFails(fuse, backend, seed, limit)
     if words == FUSE_FAILS:
-        return FuseFails(fuse)
+        return FuseFails(fuse, limit)
     if words == RUN_FAILS:
-        return RunFails(backend, seed)
+        return RunFails(backend, seed, limit)
     if words.lower() == NAN:
         return HasNan(seed)
     codes = {spec.code for spec in reason_specs()}

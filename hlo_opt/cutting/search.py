@@ -24,7 +24,7 @@ from pathlib import Path
 from hlo_opt.cutting import cuts, loops, plainer
 from hlo_opt.cutting.cuts import Cut
 from hlo_opt.cutting.parts import outputs_of, simpler, size
-from hlo_opt.cutting.questions import ENDED, Command, Question, read
+from hlo_opt.cutting.questions import ENDED, FUSING_ENDED, Command, Question, read
 from hlo_opt.cutting.trials import Trials, left_as
 from hlo_opt.diag import UsageError
 from hlo_opt.ir import Module, edit
@@ -70,6 +70,11 @@ class Shown:
 ShownFunction = Callable[[], Shown | None]
 
 
+def _instructions(module: Module) -> int:
+    """Instructions of all computations."""
+    return sum(len(c.instructions) for c in module.computations)
+
+
 class Reducer:
     """Makes a module smaller as long as it shows the same.
 
@@ -86,6 +91,8 @@ class Reducer:
         self.answer = ""
         self.started = time.monotonic()
         self._way = 0
+        self._endless = 0.0
+        """Seconds for each instruction after which fusing has no end: larger modules take longer."""
         self._failed: set[str] = set()
         """The cuts of the present module that fail."""
         self._known = Path()
@@ -95,7 +102,7 @@ class Reducer:
     @property
     def instructions(self) -> int:
         """Instructions of the smallest module so far, those of all its computations."""
-        return sum(len(c.instructions) for c in self.module.computations)
+        return _instructions(self.module)
 
     @property
     def operations(self) -> int:
@@ -107,6 +114,7 @@ class Reducer:
         which finds a local fault before the answer for the whole module is there; with three processes or more the
         whole module is asked beside them. Raises UsageError where nothing shows it."""
         self._warm()
+        self._unname()
         self.module.entry.index_users()
         ways = range(len(self.question.ways()))
         whole: list[ShownFunction] = [partial(self._ask, way, lambda module: module) for way in ways]
@@ -116,14 +124,24 @@ class Reducer:
             starts = range(0, n - OVERLAP, STRETCH - OVERLAP)
             kept = [range(start, min(start + STRETCH, n)) for start in starts]
             stretches = [partial(self._ask, 0, partial(cuts.parts, kept=k)) for k in kept]
-        beside = self.trials.jobs > 2 and stretches
+        beside, clock = self.trials.jobs > 2 and stretches, time.monotonic()
         first = self.trials.first([*stretches, *whole], ahead=len(stretches) if beside else None)
         if first is None:
             raise UsageError("the module does not show what is to be kept")
         self.answer, self._way = first[1].answer, first[1].way
+        if self.answer == FUSING_ENDED:  # it took the limit
+            self._endless = (time.monotonic() - clock) / max(1, self.instructions)
         self._limit(first[1])
         self.trials.beside = max(LEAST_BESIDE, ALLOWED * first[1].beside)
         self._take(first[1].text)
+
+    def _unname(self) -> None:
+        """Names that say nothing, for a command that succeeds without the old ones: `grep -q scatter {}` then looks for
+        the operation. Our own questions ask for no name, and old names tell where an instruction comes from."""
+        if isinstance(self.question, Command):
+            unnamed = self.trials.one(partial(self._ask, 0, plainer.nameless))
+            if unnamed is not None:
+                self.text, self.module = unnamed.text, read(unnamed.text)
 
     def _ask(self, way: int, cut: Cut) -> Shown | None:
         """In a child process: what a cut of the module shows, in one way of asking."""
@@ -148,7 +166,9 @@ class Reducer:
         compilers are known already."""
         self.trials.seconds = min(self.trials.seconds, max(SHORTEST_TRY, ALLOWED * shown.seconds))
         most = math.inf if self.trials.cpu_seconds is None else self.trials.cpu_seconds
-        least = LEAST_CPU_ENDED if shown.answer == ENDED else LEAST_CPU
+        least = LEAST_CPU_ENDED if shown.answer in (ENDED, FUSING_ENDED) else LEAST_CPU
+        if shown.answer == FUSING_ENDED:
+            least = max(least, self._endless * _instructions(read(shown.text)))
         self.trials.cpu_seconds = min(most, max(least, ALLOWED * shown.cpu_seconds))
 
     def _mine(self) -> Module:

@@ -33,14 +33,34 @@ LEAST, ALLOWED = 60.0, 20
 """The limit of what follows `leave`: in seconds by the clock, and as a multiple of the time before it."""
 _pipes: list[int] = []
 """In a child process: the pipe for its answers."""
+_began: list[float] = []
+"""In a child process: when it began, by the clock."""
 _forms: list[Callable[[str], object]] = []
 """In a child process: what its task makes of what `leave` is told."""
 
 
-def leave(text: str) -> None:
-    """Before something that may crash or never end: what to say if it does. Nothing outside of `left_as` in a task."""
+def leave(text: str, within: float | None = None) -> None:
+    """Before something that may crash or never end: what to say if it does. Nothing outside of `left_as` in a task.
+
+    within  the seconds that it may take by the clock; None: a multiple of the time before it
+    """
     for pipe in _pipes[: len(_forms)]:
         _send(pipe, pickle.dumps(_forms[-1](text)))
+        if within is None:
+            within = max(LEAST, ALLOWED * (time.monotonic() - _began[-1]))
+        if within != math.inf:  # the end of the process, compiled code or not
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, within)
+
+
+@contextlib.contextmanager
+def leaving(text: str, within: float | None = None) -> Iterator[None]:
+    """`leave` for a block: what comes after it has no answer left, and no such limit."""
+    leave(text, within)
+    yield
+    for pipe in _pipes[: len(_forms)]:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _send(pipe, pickle.dumps(None))
 
 
 @contextlib.contextmanager
@@ -60,13 +80,11 @@ def _send(pipe: int, data: bytes) -> None:
 
 @dataclass
 class _Running(Generic[T]):
-    """A task in a child process: its number, the child, the pipe and the bytes of its answers, when it began, and its
-    deadline."""
+    """A task in a child process: its number, the child, the pipe and the bytes of its answers, and its deadline."""
 
     number: int
     child: int
     pipe: int
-    began: float
     end: float
     data: bytes = b""
 
@@ -178,7 +196,7 @@ class Trials:
                 _answer(task, end, self.cpu_seconds, self.beside)
             os.close(end)
             now = time.monotonic()
-            running[pipe] = _Running(number, child, pipe, now, now + self.seconds)
+            running[pipe] = _Running(number, child, pipe, now + self.seconds)
 
     def _listen(self, running: dict[int, _Running[T]], answers: dict[int, T]) -> None:
         """Read the answers of tasks, and end those past their deadline."""
@@ -186,12 +204,10 @@ class Trials:
         ready, _, _ = select.select(list(running), [], [], max(0.0, left))
         for pipe in ready:
             data = os.read(pipe, 1 << 20)
-            task, now = running[pipe], time.monotonic()
-            if data and not task.data:
-                task.end = min(task.end, now + max(LEAST, ALLOWED * (now - task.began)))
+            task = running[pipe]
             task.data += data
             if not data:
-                task.end = now
+                task.end = time.monotonic()
         for task in [t for t in running.values() if t.end <= time.monotonic()]:
             self._end(running.pop(task.pipe))
             answer = task.answer
@@ -256,6 +272,7 @@ def _answer(task: Callable[[], T | None], pipe: int, cpu_seconds: float | None, 
             for number in (0, 1, 2):
                 os.dup2(null, number)
         _pipes.append(pipe)
+        _began.append(time.monotonic())
         _send(pipe, pickle.dumps(task()))
     except TimeoutError:  # what it left is its answer
         pass

@@ -73,6 +73,19 @@ class Writer:
         shifted = self.binary("shift-left", self.convert(high, U64), 32)
         return self.binary("or", self.convert(low, U64), shifted)
 
+    def sum_of_products(
+        self, left: Instruction, right: Instruction, dimensions: Sequence[int], shape: Shape
+    ) -> Instruction:
+        """The products of two arrays of the same dimensions, element by element, summed over some of them."""
+        kept = tuple(d for d in range(left.shape.rank) if d not in dimensions)
+        summed = tuple(dimensions)
+        names = {"lhs_batch_dims": kept, "rhs_batch_dims": kept} if kept else {}
+        return self.emit("dot", shape, left, right, **names, lhs_contracting_dims=summed, rhs_contracting_dims=summed)
+
+    def turned(self, value: Instruction) -> Instruction:
+        """The elements in the other direction along the last dimension."""
+        return self.emit("reverse", value.shape, value, dimensions=(value.shape.rank - 1,))
+
     def reshape(self, value: Instruction, *dimensions: int) -> Instruction:
         """The same elements, row-major, in other dimensions."""
         if value.shape.dimensions == dimensions:

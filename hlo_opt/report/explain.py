@@ -21,7 +21,7 @@ from hlo_opt.fusion.decision import CostEstimate, FusionDecision
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops import OpKind, find
-from hlo_opt.ops.sets import joins_arrays
+from hlo_opt.ops.sets import joins_arrays, launches
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report import summary
 from hlo_opt.report.holding import members_of_kernels
@@ -198,6 +198,8 @@ WIDTH = 100
 LONGEST_EXAMPLE = 40
 """Lines of an example that the page of a code shows whole."""
 
+MOST_READERS = 8
+"""Kernels that are named as readers of a parameter."""
 EDGES_SHOWN = 10
 """Refused edges that the text shows when none is asked for."""
 
@@ -259,9 +261,35 @@ def without_edges(report: ExplainReport, names: Sequence[str]) -> Page:
             page.add(f"`{name}` is in kernel `{kernels[name]}`, and no edge of it is between kernels")
         elif name.upper() in declared():
             page.add(f"no edge is refused under {name.upper()}")
+        elif (parameter := _parameter(report, name)) is not None:
+            page.add(_read_by(parameter))
         else:
             page.add(f"`{name}` is in no kernel of the result: it was simplified away, or launches nothing")
     return page
+
+
+def _parameter(report: ExplainReport, name: str) -> Instruction | None:
+    """The parameter of the result's entry with a name; None where there is none."""
+    return next((p for p in report.outcome.module.entry.parameters if p.name == name), None)
+
+
+def _read_by(parameter: Instruction) -> str:
+    """A sentence with the kernels and calls that read a parameter, elements and views of it looked through."""
+    readers: dict[Instruction, None] = {}
+    todo, seen = [*parameter.users], set(parameter.users)
+    while todo:
+        user = todo.pop(0)
+        if launches(user):
+            readers[user] = None
+            continue
+        fresh = [u for u in user.users if u not in seen]
+        seen.update(fresh)
+        todo += fresh
+    names = [f"`{reader.name}`" for reader in readers]
+    more = f" and {count(len(names) - MOST_READERS)} more" if len(names) > MOST_READERS else ""
+    read = f"read by {counted(len(names), 'kernel')} of the result: {', '.join(names[:MOST_READERS])}{more}"
+    shown = f"`{parameter.name}` is parameter {parameter.parameter_number}, {size(parameter.shape.byte_size)}"
+    return f"{shown}; {read if names else 'no kernel of the result reads it'}"
 
 
 _LINE = re.compile(r"\.py(?::[0-9]+)?$")

@@ -239,6 +239,7 @@ class Changes:
     refused  fused as things are, refused with the changed rules
     gone     refused as things are, and no edge between kernels with the changed rules: one of its ends fused with
              others, and reads under another name
+    types    a type in place of another, such as `f32=bf16`: then the second report is on a module with it
     """
 
     codes: tuple[str, ...]
@@ -250,6 +251,7 @@ class Changes:
     moved: list[FusionDecision]
     refused: list[FusionDecision]
     gone: list[FusionDecision]
+    types: str = ""
 
 
 def changes(
@@ -258,8 +260,9 @@ def changes(
     before: ExplainReport,
     after: ExplainReport,
     forbidden: Iterable[str] = (),
+    types: str = "",
 ) -> Changes:
-    """Compare two reports on one module."""
+    """Compare two reports on one module, or on it and on one with another type."""
     old, new = ({_ends(d): d for d in report.decisions} for report in (before, after))
     left = [(d, new.get(ends)) for ends, d in old.items() if not d.fused]
     return Changes(
@@ -272,6 +275,7 @@ def changes(
         moved=[now for d, now in left if now is not None and not now.fused and _codes(now) != _codes(d)],
         refused=[d for ends, d in new.items() if not d.fused and ends in old and old[ends].fused],
         gone=[d for d, now in left if now is None],
+        types=types,
     )
 
 
@@ -288,7 +292,12 @@ def changes_page(changes: Changes) -> Page:
     page = Page()
     asked = [f"without {code}" for code in changes.codes] + [f"with {edge} forced" for edge in changes.forced]
     asked += [f"with {edge} forbidden" for edge in changes.forbidden]
+    if changes.types:
+        old, _, new = changes.types.partition("=")
+        asked.append(f"with {new} for {old}")
     page.add(Word("what if: " + ", ".join(asked), "bold"))
+    if changes.types:
+        page.add("  every array of the type, sums and weights too: programs keep some; results are not looked at")
     add_figures(page, ("as it is", changes.before.after), ("what if", changes.after.after))
     kinds: tuple[tuple[str, str, Sequence[FusionDecision]], ...] = (
         ("would fuse", "green", changes.fused),
@@ -322,6 +331,7 @@ def changes_json(changes: Changes) -> dict[str, Any]:
         "codes": list(changes.codes),
         "forced": list(changes.forced),
         "forbidden": list(changes.forbidden),
+        "types": changes.types,
         "as_it_is": summary_json(changes.before.after),
         "what_if": summary_json(changes.after.after),
         "fused": edges(changes.fused),

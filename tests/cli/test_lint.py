@@ -115,3 +115,15 @@ def test_explain_says_where_the_page_of_another_code_is(
 ) -> None:
     assert run(["explain", code]) == 2
     assert words in capfd.readouterr().err
+
+
+def test_of_a_folder_each_finding_says_its_module(file: str, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = Path(file).parent
+    other = folder / "n.hlo"
+    other.write_text(Path(file).read_text())
+    heads = [line for line in said(capfd, str(folder), "--select", "LNT108").splitlines() if " LNT108" in line]
+    assert sorted(line.rpartition("  in ")[2] for line in heads) == [file, str(other)]
+    found = json.loads(said(capfd, str(folder), "--select", "LNT108", "--format", "json"))["findings"]
+    assert sorted(f["file"] for f in found) == [file, str(other)]
+    text = said(capfd, str(folder), "--select", "LNT108", "--format", "sarif")
+    assert "m.hlo" in text and "n.hlo" in text

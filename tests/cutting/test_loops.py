@@ -52,6 +52,15 @@ def test_a_flag_in_place_of_a_counter_runs_one_round():
         np.testing.assert_array_equal(outputs(module)[number], outputs(once)[number])
 
 
+def test_two_flags_in_place_of_a_counter_run_two_rounds():
+    twice = changed(loops.count_to_two, number=0)
+    loop = loop_of(twice)
+    assert [str(e) for n, e in enumerate(loop.shape.elements) if n in (0, 3)] == ["pred[]", "pred[]"]
+    two = hlo_opt.parse(TEXT.replace("bound = s32[] constant(3)", "bound = s32[] constant(2)"))
+    for number in (0, 2):  # the counter is the other output
+        np.testing.assert_array_equal(outputs(twice)[number], outputs(two)[number])
+
+
 def test_any_element_may_be_the_flag():
     module = changed(loops.count_to_one, number=2)
     loop = loop_of(module)

@@ -13,7 +13,7 @@ from cutting_modules import TEXT, Says
 
 import hlo_opt
 from hlo_opt.cutting import trials
-from hlo_opt.cutting.questions import ENDED, question_of
+from hlo_opt.cutting.questions import ENDED, FUSING_ENDED, command_of, question_of
 from hlo_opt.cutting.search import Reducer
 from hlo_opt.cutting.trials import leave
 from hlo_opt.diag import UsageError
@@ -87,6 +87,37 @@ def test_a_crash_or_a_run_without_an_end_can_be_kept(end, monkeypatch):
     text = "HloModule m\nENTRY e {\n  p = f32[9]{0} parameter(0)\n  s = f32[9]{0} sine(p)\n  ROOT r = f32[9]{0} add(s, p)\n}\n"
     found = reduced(text, Ends(end))
     assert found.answer == ENDED and found.instructions == 2
+
+
+@pytest.mark.parametrize("end", [crash, compute])
+@pytest.mark.parametrize("keep", ["fuse fails", "fuse --check fails"])
+def test_a_crash_of_fusing_and_fusing_without_an_end_can_be_kept(keep, end):
+    def fuse(module):
+        if any(i.opcode == "sine" for c in module.computations for i in c.instructions):
+            end()
+        return run(module)
+
+    text = "HloModule m\nENTRY e {\n  p = f32[9]{0} parameter(0)\n  s = f32[9]{0} sine(p)\n  ROOT r = f32[9]{0} add(s, p)\n}\n"
+    found = reduced(text, question_of(keep, fuse, "numpy", limit=1.0))
+    assert found.answer == FUSING_ENDED and found.instructions == 2
+
+
+NAMED = """HloModule scatter_all
+ENTRY e {
+  scatter.1 = f32[9]{0} parameter(0)
+  scatter.2 = f32[9]{0} sine(scatter.1), metadata={op_name="jit(f)/scatter"}
+  scatter.3 = f32[9]{0} cosine(scatter.2)
+  ROOT r = f32[9]{0} tanh(scatter.3)
+}
+"""
+
+
+def test_a_command_that_looks_for_a_word_finds_no_name():
+    found = reduced(NAMED, command_of("grep -q cosine {}"))
+    assert [i.opcode for i in found.module.entry.instructions] == ["parameter", "cosine"]
+    found = reduced(NAMED.replace("scatter", "cosine"), command_of("grep -q cosine {}"))
+    assert [i.opcode for i in found.module.entry.instructions] == ["parameter", "cosine"]
+    assert reduced(NAMED, command_of("grep -q scatter.3 {}")).instructions == 1  # there is nothing else of that name
 
 
 def long_module(count, seed=0):

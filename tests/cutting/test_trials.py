@@ -91,6 +91,25 @@ def test_what_a_task_left_is_its_answer_where_it_crashes_or_does_not_end(monkeyp
     assert trials.one(lambda: trials_module.leave("left") or crashes()) is None  # nobody asked for it
 
 
+def test_what_comes_after_a_block_has_no_answer_left_and_not_its_limit():
+    def after(end):
+        with trials_module.left_as(str.upper):
+            with trials_module.leaving("left", 0.3):
+                pass
+            time.sleep(0.6)
+            return end()
+
+    def within():
+        with trials_module.left_as(str.upper), trials_module.leaving("left", 0.3):
+            time.sleep(60)
+
+    trials = Trials(1, 60)
+    assert trials.one(partial(after, lambda: "said")) == "said"
+    assert trials.one(partial(after, lambda: os.kill(os.getpid(), signal.SIGKILL))) is None
+    begun = time.monotonic()
+    assert trials.one(within) == "LEFT" and time.monotonic() - begun < 20
+
+
 def test_programs_have_a_limit_of_their_own():
     trials = Trials(1, 60, cpu_seconds=0.2)
     trials.beside = 0.5

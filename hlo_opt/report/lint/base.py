@@ -15,7 +15,6 @@ from hlo_opt.diag import HloOptError
 from hlo_opt.diag.reason import ReasonSpec, read_page
 from hlo_opt.fusion.summary import ModuleSummary
 from hlo_opt.ir import Instruction, Module, edit
-from hlo_opt.ops.sets import looped
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report.again import prepared, run_again, summary_of
 from hlo_opt.report.view.graph import run_by
@@ -55,6 +54,7 @@ class Finding:
     bytes    of memory that it costs, where that is what it costs
     source   `file:line` of the Python program; empty where the dump does not say
     name     the instruction; the module's name for what is about all of it
+    file     of the module, where several were looked at
     rewrite  what was changed in the HLO to see whether it helps, and how it is known to be the same program; empty
              where nothing was
     """
@@ -68,6 +68,7 @@ class Finding:
     is_apart: bool = False
     bytes: float = 0.0
     rewrite: str = ""
+    file: str = ""
 
     @property
     def spec(self) -> ReasonSpec:
@@ -192,8 +193,9 @@ def everything(kernel: DrawnKernel) -> Iterator[Instruction]:
             todo += fresh
 
 
-def line_of_loop(module: Module, loop: Instruction) -> str:
-    """The Python line of a loop, else the first in its body; empty where the dump does not say."""
-    body = looped(loop)
-    inside = () if body is None else body.instructions
-    return next((line for i in (loop, *inside) if (line := source_location(module, i))), "")
+def line_within(module: Module, instruction: Instruction) -> str:
+    """The Python line of an instruction, else the first in what it calls, such as the body of a loop in a kernel; empty
+    where the dump does not say."""
+    line = source_location(module, instruction)
+    inside = (i for computation in instruction.called() for i in computation.instructions)
+    return line or next((line for i in inside if (line := line_within(module, i))), "")

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from hlo_opt.fusion.proof import prove_same_graph
 from hlo_opt.ir import Instruction, Module, Shape, edit
-from hlo_opt.ops.sets import looped
+from hlo_opt.ops.sets import looped, tuple_elements, tuple_index
 from hlo_opt.ops.updates import updated
 from hlo_opt.report.donating import donation_of
 from hlo_opt.report.donations import Donation, KeptApart, kept_apart, lost_by_fusing, made_by, not_honoured
-from hlo_opt.report.lint.base import Finding, FusedProgram, line_of_loop
+from hlo_opt.report.lint.base import Finding, FusedProgram, line_within
 from hlo_opt.report.memory.timeline import moment_of
 from hlo_opt.report.page import count, size
 from hlo_opt.runtime.schedule import Schedule, build_schedule
@@ -88,21 +88,28 @@ def lost_donations(program: FusedProgram) -> Iterator[Finding]:
             "why": one.why,
             "change": _change_of(one, one in lost, kept.get(one.leaf)),
         }
-        maker = made_by(program.fused.entry.root, one.result)
-        source = _line_of(program.fused, (maker, one.parameter))
+        root = program.fused.entry.root
+        source = _line_of(program.fused, (made_by(root, one.result), _launched_for(root, one.result), one.parameter))
         yield Finding("LNT112", numbers, source, one.parameter.name, bytes=one.bytes)
+
+
+def _launched_for(root: Instruction, result: int) -> Instruction:
+    """The instruction of the entry that a result comes from, such as a loop in a kernel."""
+    values = [element for element in tuple_elements(root) or (root,) for _ in element.shape.leaves()]
+    value = values[result]
+    return value if tuple_index(value) is None else value.operands[0]
 
 
 def _line_of(module: Module, instructions: Iterable[Instruction | None]) -> str:
     """The Python line of the first instruction that has one; "" if none has."""
-    return next(filter(None, (source_location(module, i) for i in instructions if i is not None)), "")
+    return next(filter(None, (line_within(module, i) for i in instructions if i is not None)), "")
 
 
 def _change_of(one: Donation, is_lost: bool, kept: KeptApart | None) -> str:
     if kept is not None:
         return str(kept)
     if is_lost:
-        return "only where memory is short: fusing is why, and no edge that was tried apart brings it back"
+        return "none, unless memory is short: fusing is why, and no edge that was tried apart brings it back"
     return "make each element of the result from the same element of the input, or do not donate it"
 
 
@@ -163,7 +170,7 @@ def states_held_twice(program: FusedProgram) -> Iterator[Finding]:
     entry = program.fused.entry
     makers = (made_by(entry.root, result) for _, result in pairs)
     lines = [source_location(program.fused, maker) for maker in makers if maker is not None]
-    lines += [line_of_loop(program.fused, i) for i in entry.instructions if looped(i) is not None]
+    lines += [line_within(program.fused, i) for i in entry.instructions if looped(i) is not None]
     numbers = {
         "count": count(len(pairs)),
         "size": size(sum(sizes)),

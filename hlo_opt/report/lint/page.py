@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from hlo_opt.diag.annotation import Annotation
 from hlo_opt.report.annotate import place_of, relative
@@ -40,6 +40,7 @@ def as_page(findings: Sequence[Finding], total: float | None, left: int = 0, unt
             Word(where, "cyan"),
             "  ",
             Word(f"{finding.code} {finding.spec.slug}", "yellow"),
+            f"  in {finding.file}" if finding.file else "",
         )
         page.add("    ", finding.message)
         page.add("    change: ", finding.hint)
@@ -68,6 +69,7 @@ def as_json(findings: Sequence[Finding], total: float | None, untried: int = 0) 
             {
                 "code": f.code,
                 "slug": f.spec.slug,
+                "file": f.file,
                 "source": f.source,
                 "instruction": f.name,
                 "us": None if f.us is None else round(f.us, 3),
@@ -82,17 +84,19 @@ def as_json(findings: Sequence[Finding], total: float | None, untried: int = 0) 
     }
 
 
-def as_annotations(findings: Sequence[Finding], files: Mapping[str, str], root: str) -> list[Annotation]:
-    """An annotation for each finding, at its Python line, else at the dump that `files` has for the code and name."""
+def as_annotations(findings: Sequence[Finding], file: str, root: str) -> list[Annotation]:
+    """An annotation for each finding, at its Python line, else at its own dump, or at `file` where there is one."""
     annotations = []
     for finding in findings:
-        file, line = place_of(finding.source) or (files.get(finding.name, files.get("", "")), 0)
+        place, line = place_of(finding.source) or (finding.file or file, 0)
         text = f"{price_of(finding)}: {finding.message}\nchange: {finding.hint}"
         if finding.rewrite:
             text += f"\ntried: {finding.rewrite}"
-        parts = "\0".join((finding.code, finding.name)).encode("utf-8", "surrogatepass")
+        parts = "\0".join((finding.code, finding.name, *([finding.file] if finding.file else []))).encode(
+            "utf-8", "surrogatepass"
+        )
         key = hashlib.sha256(parts).hexdigest()[:32]
-        annotations.append(Annotation(finding.code, text, file=relative(file, root), line=line, key=key))
+        annotations.append(Annotation(finding.code, text, file=relative(place, root), line=line, key=key))
     return annotations
 
 

@@ -12,7 +12,7 @@ from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.sets import calls_outside, launches, looped
 from hlo_opt.passes.loops.while_unroll import MOST_OPERATIONS, UnrolledLoop
 from hlo_opt.plans.choose import is_left_to_library
-from hlo_opt.report.lint.base import Finding, FusedProgram, line_of_loop
+from hlo_opt.report.lint.base import Finding, FusedProgram, line_within
 from hlo_opt.report.lint.donated import copied_inputs
 from hlo_opt.report.page import count, counted, microseconds
 from hlo_opt.report.view.kernels import DrawnKernel
@@ -65,7 +65,7 @@ def loop_launches(program: FusedProgram) -> Iterator[Finding]:
             more = "call the host once for all iterations, before or after the loop; "
         elif calls and not saved and loop in tried:
             more = f"do more in each: {counted(calls, 'library call')} in it cannot be joined with other kernels; "
-        line = line_of_loop(program.fused, loop)
+        line = line_within(program.fused, loop)
         yield Finding("LNT105", {**numbers, "more": more}, line, loop.name, saved or launching, saves=saved > 0)
 
 

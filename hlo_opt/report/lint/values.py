@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 from hlo_opt.diag import HloOptError
 from hlo_opt.ir import Instruction
@@ -98,7 +99,20 @@ def random_in_loops(program: FusedProgram) -> Iterator[Finding]:
         left = 1 - sum(map(_elements, mixing)) / (sum(map(_elements, members)) or 1)
         way = price.way if in_loop else price.way * left  # a loop in a kernel waits for each operation
         without = together((price.memory, price.cache, price.instructions * left, price.slow, way))
-        first = next((m for m in mixing if source_location(program.fused, m)), mixing[0])
-        numbers = {"name": first.name, "count": counted(len(mixing), "operation")}
+        most = _of_most_numbers(mixing, program)
+        numbers = {"name": most.name, "count": counted(len(mixing), "operation")}
         us = max(0.0, price.us - price.launch - without) * kernel.rounds
-        yield Finding("LNT109", numbers, program.source(kernel, first), first.name, us)
+        yield Finding("LNT109", numbers, program.source(kernel, most), most.name, us)
+
+
+def _of_most_numbers(mixing: Sequence[Instruction], program: FusedProgram) -> Instruction:
+    """The instruction that stands for those of the Python line which mixes the most elements, the first in the text:
+    keys are split by the same operations, and are few."""
+    lines: defaultdict[str, list[Instruction]] = defaultdict(list)
+    for instruction in mixing:
+        lines[source_location(program.fused, instruction)].append(instruction)
+    if len(lines) > 1:
+        lines.pop("", None)
+    most = max(lines.values(), key=lambda own: sum(map(_elements, own)))
+    places = {i: n for c in {m.computation: None for m in most} for n, i in enumerate(c.instructions)}
+    return min(most, key=lambda m: (-_elements(m), places[m], m.name))

@@ -3,13 +3,14 @@ says nothing."""
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
-from lint_programs import ADVICE, PROGRAMS, SILENT, f32, powers, sums_around, text_of, tiny
+from lint_programs import ADVICE, KEY, PROGRAMS, SILENT, f32, noise_of_split_keys, powers, sums_around, text_of, tiny
 
 from hlo_opt import fuse, parse
 from hlo_opt.diag.reason import ReasonSpec
@@ -44,7 +45,9 @@ def test_a_rule_speaks_of_one_program_and_not_of_its_twin(code: str) -> None:
     others, twin_us = found_in(code, twin)
     assert len(found) == 1 and others == []
     (one,) = found
-    assert one.source.rpartition(":")[0] == str(HERE)
+    lines, first = inspect.getsourcelines(spoken_of[0])
+    file, _, line = one.source.rpartition(":")
+    assert file == str(HERE) and int(line) in range(first, first + len(lines))
     assert (one.us or one.bytes) > 0 and one.message and one.hint
     if code in SAVES:
         assert twin_us < us
@@ -66,6 +69,51 @@ def test_the_hint_about_a_reduction_fits_its_dimensions() -> None:
     assert "reduce the last ones first" in around.hint
     (columns,) = found_in("LNT103", PROGRAMS["LNT103"][0])[0]
     assert "where the array is made" in columns.hint
+
+
+def test_random_numbers_are_named_by_the_line_that_draws_most() -> None:
+    """Not by the split of keys before it, which mixes the same bits of a few numbers."""
+    found = found_in("LNT109", (noise_of_split_keys, (KEY, f32(512, 512)), {}))[0][0]
+    lines, first = inspect.getsourcelines(noise_of_split_keys)
+    (drawn,) = (first + n for n, line in enumerate(lines) if "uniform" in line)
+    assert found.source == f"{HERE}:{drawn}"
+
+
+LOOP = """
+HloModule loop, input_output_alias={ {}: (0, {}, may-alias) }
+
+body {
+  s = (s32[], f32[512,512]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[512,512] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  z = f32[] constant(0)
+  y = f32[512,512] pad(x, z), padding=1_-1x0_0, metadata={source_file="a.py" source_line=7}
+  t = f32[512,512] add(x, y), metadata={source_file="a.py" source_line=8}
+  ROOT r = (s32[], f32[512,512]) tuple(j, t)
+}
+
+condition {
+  s = (s32[], f32[512,512]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(5)
+  ROOT c = pred[] compare(i, n), direction=LT
+}
+
+ENTRY e {
+  x = f32[512,512] parameter(0)
+  i = s32[] constant(0)
+  s = (s32[], f32[512,512]) tuple(i, x)
+  w = (s32[], f32[512,512]) while(s), condition=condition, body=body
+  ROOT r = f32[512,512] get-tuple-element(w), index=1
+}
+"""
+
+
+def test_a_donation_that_a_loop_loses_is_named_by_a_line_in_the_loop() -> None:
+    found = [f for f in lint(report_on(run(parse(LOOP)))) if f.code == "LNT112"]
+    assert len(found) == 1 and found[0].source in ("a.py:7", "a.py:8")
 
 
 @pytest.mark.parametrize("name", SILENT)
