@@ -156,8 +156,7 @@ def decided(
     try:
         module = read(message, large=len(message) <= LARGE_TEXT)
         decision.run(module)
-        decision.keep_order(message)
-        decision.prove_whole(module, message)
+        decision.settle(module, message)
     except HloOptError as fault:
         report.add(line("JAX303", name, why=f"{fault.code} {fault.message}"))
         return ()
