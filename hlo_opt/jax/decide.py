@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from jaxlib import _hlo
 
-from hlo_opt.diag import EvaluationError, HloOptError
+from hlo_opt.diag import BackendError, EvaluationError, HloOptError
 from hlo_opt.diag.time_limit import TimeUpError, check_time, time_until
 from hlo_opt.evaluate import evaluate
 from hlo_opt.evaluate.elided import elided_constants
@@ -76,6 +76,10 @@ COMPILER_SECONDS = 20
 """Limit of the processor time of a run of the C++ compiler. For long kernels with many arrays it may need minutes. What
 takes longer is given up for good. On a busy machine that may be minutes, too: `HookOptions.seconds` limits these."""
 
+OF_MACHINE = frozenset({"HLO510", "HLO517"})
+"""Codes of faults that say nothing of a region: the compiler does not start, or its disk is full. They may be gone at
+the next compilation, so no verdict is made of them."""
+
 FOR_WHOLE = 0.2
 """The part of the time for a module that is left for timing it as a whole."""
 
@@ -124,6 +128,8 @@ class Decision:
     """The number of regions whose verdicts are new."""
     is_stopped: bool = False
     """Whether `stop` ended it: then the decision is not cached."""
+    is_of_now: bool = False
+    """Whether a region was not built by a fault `OF_MACHINE`: then the decision is not cached either."""
 
     def __post_init__(self) -> None:
         begun = time.monotonic()
@@ -322,6 +328,12 @@ class Decision:
                 verdict = self._verdict(own, key, region, is_whole, rounds)
             except TimeUpError:
                 return self._late(region)
+            except BackendError as fault:
+                if fault.code not in OF_MACHINE:
+                    raise
+                self.is_of_now = True
+                self._say("JAX201", region, why=f"{fault.code} {fault.message}")
+                return False
             records.keep_verdict(key, verdict)
             self.found += 1
         if verdict.why:
@@ -397,12 +409,15 @@ class Decision:
         return self._built(own, key) if self.wish.takes(least, rounds, self._win) else least
 
     def _built(self, own: Module, key: str) -> Verdict:
-        """Builds a region. Returns the verdict by estimates. Raises TimeUpError where the time is up."""
+        """Builds a region. Returns the verdict by estimates. Raises TimeUpError where the time is up, and BackendError
+        for faults `OF_MACHINE`."""
         try:
             return Verdict(*self.backend.build(own, key, self.wish.preset))
         except TimeUpError:  # no verdict: it may be quick elsewhere
             raise
         except HloOptError as fault:
+            if fault.code in OF_MACHINE:
+                raise
             return Verdict(why="JAX201", text=f"{fault.code} {fault.message}")
 
     def _timed(self, own: Module, key: str, region: Candidate, is_whole: bool, rounds: int) -> Verdict:

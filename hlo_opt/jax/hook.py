@@ -165,7 +165,7 @@ def decided(
     chosen = tuple(decision.chosen)
     for c in chosen:
         report.add(replaced(name, c, places))
-    if not decision.is_stopped:
+    if not decision.is_stopped and not decision.is_of_now:
         records.keep_module(key, records.Choice(chosen, _tries(decision, key)))
     return chosen
 
