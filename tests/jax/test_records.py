@@ -12,6 +12,7 @@ from jax import lax
 import hlo_opt.jax
 from hlo_opt.diag import BackendError
 from hlo_opt.jax import decide, records
+from hlo_opt.runtime.host.freezing import freeze
 
 
 @pytest.mark.parametrize("failure", [OSError("read-only"), BackendError("no folder", code="HLO517")])
@@ -34,7 +35,6 @@ def test_a_disk_that_was_full_leaves_no_verdict(
     compilation has kernels."""
     for name in ("times", "compared"):
         monkeypatch.setattr(decide, name, lambda *_, **_kind: (1.0, 100.0))
-    freeze = decide.freeze
 
     def full(*_: object) -> None:
         raise BackendError("no kernels can be kept", code=code)
