@@ -1,10 +1,11 @@
 """Damaged modules in every binary form: each must end in a module or in one coded error, within 20 seconds and 2 GB.
 
-    python -m scripts.fuzz_forms [--count 2000] [--seed 0] [--keep FOLDER]
+    python -m scripts.fuzz_forms [--count 2000] [--seed 0] [--each N] [--keep FOLDER]
 
-A few modules as HloModuleProto, HloProto, both snapshots with their inputs, StableHLO bytecode and an artifact of
-`jax.export`, plain and in gzip, are cut off, their bytes flipped, stretches of them taken out, doubled and swapped with
-those of others, sizes and numbers made large, and fields nested thousands deep. The same seed gives the same files.
+A few modules as HloModuleProto, HloProto, both snapshots with their inputs, StableHLO text and bytecode and an artifact
+of `jax.export`, plain and in gzip, are cut off, their bytes flipped, stretches of them taken out, doubled and swapped
+with those of others, sizes and numbers made large, and fields nested thousands deep. With `--each`, N files of each
+kind have bytes flipped, N are cut off, and as many gzip files of each kind. The same seed gives the same files.
 Each is read as `hlo-opt` reads a file, with its recorded inputs, and verified in a process of its own. What jaxlib
 converts, it converts in a child of this process (`forked_converter`). Exit code 1 when any file ends in
 another way; `--keep` saves those.
@@ -12,6 +13,7 @@ another way; `--keep` saves those.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gzip
 import random
@@ -44,10 +46,10 @@ def _literal(numbers: Sequence[int]) -> bytes:
 
 
 @functools.cache
-def seeds() -> list[bytes]:
-    """Whole files."""
+def kinds() -> dict[str, list[bytes]]:
+    """Whole files, by kind."""
     texts = [p.read_text(encoding="utf-8") for p in sorted(DUMPS.glob("*.hlo")) if p.stat().st_size < LARGEST_SEED]
-    found = [ARTIFACT.read_bytes()]
+    found: dict[str, list[bytes]] = {"artifact": [ARTIFACT.read_bytes()]}
     for text in texts[:: max(1, len(texts) // 8)]:
         message = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
         inputs = _literal([1, 2, 3, 1 << 30])
@@ -56,12 +58,26 @@ def seeds() -> list[bytes]:
         described = of_bytes(MODULE_FIELD, message) + of_bytes(2, of_bytes(2, of_number(2, 24)))
         shape = of_number(2, 11) + of_number(3, 3)
         behind = written(len(described)) + described + len(shape).to_bytes(8, "little") + shape + bytes(12)
-        found += [message, of_bytes(MODULE_FIELD, message), snapshot, partitions, behind, gzip.compress(message)]
-        try:
-            found.append(_jax.mlir.hlo_to_stablehlo(message))
-        except Exception:  # jaxlib has no StableHLO for every module
-            continue
+        files = {
+            "module": message,
+            "proto": of_bytes(MODULE_FIELD, message),
+            "snapshot": snapshot,
+            "partitions": partitions,
+            "partitions with inputs behind": behind,
+        }
+        with contextlib.suppress(Exception):  # jaxlib has no StableHLO for every module
+            files["bytecode"] = _jax.mlir.hlo_to_stablehlo(message)
+            files["StableHLO"] = _jax.mlir.xla_computation_to_mlir_module(_hlo.XlaComputation(message)).encode()
+        for kind, data in files.items():
+            found.setdefault(kind, []).append(data)
     return found
+
+
+@functools.cache
+def seeds() -> list[bytes]:
+    """Whole files of all kinds, and some in gzip."""
+    files = kinds()
+    return [*(data for each in files.values() for data in each), *map(gzip.compress, files["module"])]
 
 
 Mutator = Callable[[random.Random, bytes], bytes]
@@ -162,6 +178,16 @@ def files(seed: int, count: int) -> Iterator[bytes]:
         yield gzip.compress(data, 1) if generator.random() < 0.05 else data
 
 
+def of_each(seed: int, each: int) -> Iterator[bytes]:
+    """So many files of each kind, and of gzip of each, with bytes flipped, and as many cut off."""
+    generator = random.Random(seed)
+    for whole in kinds().values():
+        for pack in (bytes, gzip.compress):
+            for mutator in (flip, cut_off):
+                for _ in range(each):
+                    yield mutator(generator, pack(generator.choice(whole)))
+
+
 def outcome(data: bytes) -> str:
     """What becomes of a file."""
     import hlo_opt
@@ -189,13 +215,14 @@ def outcome(data: bytes) -> str:
 
 def main() -> int:
     """Returns the exit status."""
-    options = options_of(__doc__, 2000)
+    options = options_of(__doc__, 2000, each=True)
     outcome(seeds()[1])  # what is loaded on first use is loaded here, once for all children
 
     def kept_as(number: int) -> Path | None:
         return None if options.keep is None else options.keep / f"{options.seed}-{number}.pb"
 
-    return tell(files(options.seed, options.count), outcome, FINE, kept_as, SECONDS)
+    stream = of_each(options.seed, options.each) if options.each else files(options.seed, options.count)
+    return tell(stream, outcome, FINE, kept_as, SECONDS)
 
 
 if __name__ == "__main__":

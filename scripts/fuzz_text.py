@@ -315,11 +315,14 @@ def tell(
     return 0 if well == number else 1
 
 
-def options_of(description: str | None, count: int) -> argparse.Namespace:
-    """What a fuzzer is asked for: how many, drawn by which seed, and where to keep what ends in another way."""
+def options_of(description: str | None, count: int, *, each: bool = False) -> argparse.Namespace:
+    """What a fuzzer is asked for: how many, drawn by which seed, and where to keep what ends in another way. `each`:
+    it has kinds, and can be asked for so many of each."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=count)
     parser.add_argument("--seed", type=int, default=0)
+    if each:
+        parser.add_argument("--each", type=int, default=0, help="so many flipped and cut off, of each kind")
     parser.add_argument("--keep", type=Path, help="save files that end in another way in this folder")
     return parser.parse_args()
 

@@ -4,9 +4,9 @@
 Each is a few `jax.numpy` operations on arrays of a few shapes, with scans, conditions, gradients, maps and products of
 matrices among them, loops that stay loops because XLA sorts in them, calls, other types, and some donate an input.
 Every region that can be is replaced, however quick it is, and the results are compared with what XLA gives: to a
-thousandth of the largest magnitude of an array. HLO allows more where XLA itself does not agree so well
-with the same function in double precision, or with the same function whose steps are each a few roundings off, and
-where a sum leaves nothing of its terms: the order of terms is open, so that it may be off by a rounding of each.
+thousandth of the largest magnitude of an array. HLO allows more where XLA's own results move nearly as far when inputs
+or steps are a few roundings off, and where a sum leaves nothing of its terms: the order of terms is open, so that it
+may be off by a rounding of each. Nine of ten functions are compiled with little optimisation, in half the time.
 Functions are judged by a process that is started again where one ends it. With `--kept`, what was found is written to a
 file, a line for each function, and a later run goes on where this one stopped. Prints the functions that differ, and
 exits with 1 where there are any.
@@ -37,7 +37,8 @@ from jax import lax
 
 import hlo_opt.jax
 from hlo_opt.jax import decide
-from scripts.bench.jax_hook import apart
+from hlo_opt.runtime.host import library
+from scripts.bench.jax_hook import apart, is_chaotic
 
 Array = Any
 Step = Callable[[Array], Array]
@@ -46,10 +47,15 @@ FAR = 1e-3
 ROUNDING = 2.0**-21
 """What a step may be off by, of its result: a few roundings."""
 DRAWS = 16
+NEARLY = 4
+"""How many times as far as XLA's own results move ours may be: the largest of a few draws is not the largest of all."""
 HUNG = 600
 """Seconds that a function may take."""
 PART = 100
 """Functions that a process judges."""
+WHOLE = 10
+"""One of so many functions is compiled as users compile it. In others both compilers optimise little, which changes no
+step of ours and halves the time: what GCC makes of kernels at -O3 is what `random_loops --lanes` is for."""
 
 SHAPES = ((7,), (64,), (33, 5), (16, 16), (4, 8, 6), (2048,))
 
@@ -217,7 +223,7 @@ def chain(generator: np.random.Generator, depth: int, names: list[str]) -> Step:
 
 @dataclass(frozen=True)
 class Judged:
-    """A function: how far results are apart (0 where XLA does not agree with double precision), and how many regions
+    """A function: how far results are apart (0 where XLA's own move nearly as far by roundings), and how many regions
     were replaced."""
 
     seed: int
@@ -239,9 +245,9 @@ def is_rest_of_sum(ours: Array, theirs: Array, every: Sequence[Array]) -> bool:
     return bool(difference <= terms * float(np.finfo(np.float32).eps) * largest)
 
 
-def is_brittle(function: Callable[..., Any], given: Sequence[Array], expected: Sequence[Array]) -> bool:
-    """Whether XLA's own results differ as much where each step is off by a few roundings: a number that is rounded to
-    whole ones, or to bf16, falls to the other side."""
+def is_brittle(function: Callable[..., Any], given: Sequence[Array], expected: Sequence[Array], far: float) -> bool:
+    """Whether XLA's own results move nearly as `far` where each step is off by a few roundings: a number that is
+    rounded to whole ones, or to bf16, falls to the other side."""
 
     def shaken(draw: Array, *arrays: Array) -> Any:
         _SHAKEN.append(draw)
@@ -251,36 +257,42 @@ def is_brittle(function: Callable[..., Any], given: Sequence[Array], expected: S
             _SHAKEN.pop()
 
     compiled = jax.jit(shaken)
-    return any(apart(compiled(np.float32(draw), *given), expected) > FAR for draw in range(1, DRAWS + 1))
+    return any(apart(compiled(np.float32(draw), *given), expected) > far / NEARLY for draw in range(1, DRAWS + 1))
 
 
 def judged(seed: int) -> Judged:
     """The function of a seed."""
     generator = np.random.default_rng(seed)
     names: list[str] = []
-    first, second = chain(generator, 2, names), chain(generator, 2, names)
+    first, second = chain(generator, 2, names), None
+    if generator.random() < 0.25:
+        second = chain(generator, 2, names)
     shape = SHAPES[generator.integers(len(SHAPES))]
     donated = (0,) if generator.random() < 0.05 else ()
     name = f"{shape} {' '.join(names)}{' donates' if donated else ''}"
 
     def function(x: Array, y: Array) -> Any:
         a = first(x + y)
-        return a, second(a * 0.5 + y), a.sum()
+        return (a, a.sum()) if second is None else (a, second(a * 0.5 + y), a.sum())
 
     given = sample_inputs([Leaf(shape, np.dtype(np.float32))] * 2, seed)
+    is_quick = seed % WHOLE != 0
+    options = {"xla_backend_optimization_level": 0} if is_quick else None
     traced = jax.jit(function, donate_argnums=donated).trace(*given)
-    expected = traced.lower().compile()(*given)
-    with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
-        found = traced.lower().compile()(*given)
+    expected = traced.lower().compile(options)(*given)
+    with (
+        mock.patch.object(library, "flags_of", autospec=True, return_value=("-O1",) if is_quick else ()),
+        hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report,
+    ):
+        found = traced.lower().compile(options)(*given)
     faults = [line for line in report.lines if line.code == "JAX303"]
     if faults:
         return Judged(seed, f"{name}: {faults[0]}", np.inf, 0)
     pairs = [(a, b) for a, b in zip(found, expected, strict=True) if not is_rest_of_sum(a, b, expected)]
     far = max((apart([a], [b]) for a, b in pairs), default=0.0)
     if far > FAR:
-        with jax.enable_x64(True):
-            exact = jax.jit(function)(*(a.astype(np.float64) for a in given))
-        if apart(expected, exact) > FAR / 10 or is_brittle(function, given, expected):
+        plain = jax.jit(function)
+        if is_chaotic(plain, given, plain(*given), far / NEARLY) or is_brittle(function, given, expected, far):
             far = 0.0
     return Judged(seed, name, far, len(report.replaced))
 
@@ -289,12 +301,10 @@ def work(seeds: Sequence[int]) -> None:
     """What the process does that judges: a line for each function that it begins, and one for each that it has
     judged. Nothing is timed: ours is said to be quicker."""
     with (
-        tempfile.TemporaryDirectory() as folder,
         mock.patch.object(decide, "times", autospec=True, return_value=(1.0, 100.0)),
         mock.patch.object(decide, "compared", autospec=True, return_value=(1.0, 100.0)),
         mock.patch.object(decide, "LEAST_US", 0.0),
     ):
-        os.environ["HLO_OPT_CACHE"] = folder  # verdicts of this kind are for nobody else
         for seed in seeds:
             print(seed, flush=True)
             print(json.dumps(asdict(judged(seed))), flush=True)
@@ -311,15 +321,16 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
         yield line
 
 
-def all_judged(seeds: Sequence[int]) -> Iterator[Judged]:
+def all_judged(seeds: Sequence[int], cache: str) -> Iterator[Judged]:
     """The functions of seeds, in a few processes one after the other. Where a process ends too early, or hangs, the
-    function is infinitely wrong that it was at."""
+    function is infinitely wrong that it was at. `cache` is a folder for the kernels and verdicts of all."""
     todo = list(seeds)
+    environment = {**os.environ, "HLO_OPT_CACHE": cache}
     while todo:
         part = todo[:PART]
         command = [sys.executable, "-m", "scripts.random_jax", "--work", ",".join(map(str, part))]
         at = None
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
             try:
                 for line in lines_of(process):
                     if not line.startswith("{"):
@@ -361,13 +372,14 @@ def main() -> int:
     end = time.monotonic() + arguments.seconds
     wish = range(arguments.seed, arguments.seed + arguments.count)
     found = {each.seed: each for each in kept(arguments.kept) if each.seed in wish}
-    for each in all_judged([seed for seed in wish if seed not in found]):
-        found[each.seed] = each
-        if arguments.kept is not None:
-            with arguments.kept.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(each)) + "\n")
-        if time.monotonic() > end:
-            break
+    with tempfile.TemporaryDirectory() as cache:  # verdicts of this kind are for nobody else
+        for each in all_judged([seed for seed in wish if seed not in found], cache):
+            found[each.seed] = each
+            if arguments.kept is not None:
+                with arguments.kept.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(asdict(each)) + "\n")
+            if time.monotonic() > end:
+                break
     wrong = [each for each in found.values() if each.is_wrong]
     for each in wrong:
         print(f"seed {each.seed}: {each.far:.1e} apart: {each.name}")

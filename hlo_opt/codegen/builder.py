@@ -13,6 +13,7 @@ from hlo_opt.codegen.scalars import bits_table, from_table, literal, loaded, reg
 from hlo_opt.codegen.statements import ElementKey
 from hlo_opt.codegen.tree import ConstantTable
 from hlo_opt.diag import BackendError
+from hlo_opt.diag.time_limit import check_time
 from hlo_opt.ir import Computation, ElementType, Instruction, Shape
 from hlo_opt.ir.element_type import U64
 from hlo_opt.ir.index_map import Expression, Sum, Variable, constant, is_even, split_constant
@@ -35,6 +36,7 @@ class Builder(Indices):
     """
 
     def value(self, instruction: Instruction, index: Index) -> Code:
+        check_time()
         return self._value(self._key(instruction, None, index))
 
     def element(self, instruction: Instruction, number: int, index: Index) -> Code:

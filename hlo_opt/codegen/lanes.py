@@ -31,6 +31,7 @@ from hlo_opt.codegen.tree import (
     names_in,
     walk,
 )
+from hlo_opt.diag.time_limit import check_time
 from hlo_opt.ops.code import Cell
 
 
@@ -70,6 +71,7 @@ def lanes_unit(kernels: Sequence[Kernel]) -> str:
     if any(map(_merges, kernels)):
         parts.append(shim("host_sorts.h"))
     for number, kernel in enumerate(kernels):
+        check_time()
         function = _of_threads(kernel) if not threads_meet(kernel) else _of_blocks(kernel)
         parts.append(f"\nnamespace kernel_{number} {{\n{helpers(kernel.tree)}{''.join(_tables(kernel))}{function}}}\n")
     return "".join(parts)
@@ -103,6 +105,7 @@ def as_loops(kernel: Kernel) -> str | None:
 
 def _loops_of(kernel: Kernel, body: Sequence[Statement]) -> str | None:
     """As `as_loops`, of some of a kernel's statements."""
+    check_time()
     counts = only_counts(kernel)
     grid = kernel.launch.grid if kernel.launch.cooperative else 0
     alone = "const bool hlo_alone, " if counts else ""

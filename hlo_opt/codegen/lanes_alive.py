@@ -14,6 +14,7 @@ import numpy as np
 from hlo_opt.codegen.lanes_stretches import Stretch
 from hlo_opt.codegen.statements import THREAD
 from hlo_opt.codegen.tree import Assign, Block, For, Let, Note, Statement, functions_in, names_in
+from hlo_opt.diag.time_limit import check_time
 from hlo_opt.ir.index_map import (
     Constant,
     Expression,
@@ -46,6 +47,7 @@ def keep_alive(
     while True:
         before = dict(counted)
         for stretch in stretches:
+            check_time()
             counted[stretch] = _counted(stretch, shared, homes, needed, full)
             reach = _reach(stretch, counted[stretch], shown)
             for name in (*(n.text for n in names_in(stretch.items)), *(shown.get(id(s), "") for s in stretch.items)):

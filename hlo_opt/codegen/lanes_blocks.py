@@ -47,6 +47,7 @@ from hlo_opt.codegen.tree import (
     names_in,
     walk,
 )
+from hlo_opt.diag.time_limit import check_time
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, modulo, substitute, variables_of
 from hlo_opt.ops.code import NOTHING, Cell, Function, Name, Shuffle, of
 from hlo_opt.plans.columns import WARP
@@ -186,6 +187,7 @@ class _Writer(StretchText):
         outer, self.current = self.current, Stretch(self.alive)
         done = False  # whether the statements at hand combine what has been combined already
         for item in self.unpeeled(items):
+            check_time()
             is_tree = isinstance(item, For) and item.tree is not None
             if done and not isinstance(item, Let | DeclaredArray):
                 done = not is_tree

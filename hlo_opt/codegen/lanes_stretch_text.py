@@ -35,6 +35,7 @@ from hlo_opt.codegen.tree import (
     names_in,
     walk,
 )
+from hlo_opt.diag.time_limit import check_time
 from hlo_opt.ir.index_map import Expression, Quotient, Variable, add, multiply, substitute, variables_of
 from hlo_opt.ops.code import Code, FirstRound, Name, PackedElement, Shuffle
 from hlo_opt.plans.columns import WARP
@@ -94,6 +95,7 @@ class StretchText(ThreadText):
     def spill(self, nodes: Sequence[Node]) -> None:
         """Give an array to each variable that another stretch than its own mentions."""
         for node in nodes:
+            check_time()
             if isinstance(node, Around | Rows):
                 self.spill(node.inside)
             elif isinstance(node, Stretch):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hlo_opt.diag import EvaluationError
+from hlo_opt.diag.time_limit import check_time
 from hlo_opt.evaluate.elided import Elided, with_values
 from hlo_opt.evaluate.inputs import checked, flatten, unflatten
 from hlo_opt.evaluate.memory import check_memory
@@ -189,6 +190,7 @@ class Interpreter:
         for slot, argument in zip(program.parameters, arguments, strict=True):
             if slot >= 0:
                 values[slot] = argument
+        check_time()
         self._depth += 1
         step = None
         try:

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from hlo_opt.analysis.properties import inside, is_boundary_fusion, is_generic_triton
 from hlo_opt.diag import Reason
+from hlo_opt.diag.time_limit import check_time
 from hlo_opt.fusion.context import PassContext
 from hlo_opt.fusion.legality import Edge, control_dependencies, has_plan, illegal, nests_deep
 from hlo_opt.fusion.outline import (
@@ -74,6 +75,7 @@ class Engine:
 
     def reasons(self, edge: Edge, policy: Policy) -> Iterator[Reason]:
         """Everything against fusing an edge. A forced edge is only asked whether it is legal."""
+        check_time()
         yield from illegal(edge, self.disabled)
         if self.forbidden:
             refused = self.forbidden.get((edge.producer_name, edge.consumer_name))
@@ -89,6 +91,7 @@ class Engine:
 
     def against(self, checks: Iterable[Callable[[Checked], Reason | None]], edge: Checked) -> Iterator[Reason]:
         """What checks that may be switched off have against an edge, or a pair."""
+        check_time()
         return self.switched_on(reason for reason in (check(edge) for check in checks) if reason is not None)
 
     def switched_on(self, reasons: Iterable[Reason]) -> Iterator[Reason]:

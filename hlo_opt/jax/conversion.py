@@ -6,6 +6,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,8 @@ _NO_PLACE = re.compile(r', metadata=\{source_file="-"(?: source_\w+=\d+)*\}| sou
 """The metadata that MLIR's parser adds to operations without a location: a line of the text itself."""
 _PLACE = re.compile(r"(?:^|[ ;])-:(\d+):(\d+): error: ([^;]*)")
 """The first place that MLIR's parser names: line, column, message."""
+SECONDS = 120
+"""Limit of the processor time of a conversion."""
 _LONGEST = 400
 """Limit of the characters of XLA's message that are shown."""
 
@@ -92,7 +95,7 @@ def converted(data: bytes, form: Form, target: str, filename: str) -> bytes:
         source, data = "mlir", artifact_module(data) or data
     else:
         data = data.removeprefix(codecs.BOM_UTF8)
-    command = [sys.executable, "-P", str(_CONVERTER), source, target, str(default_limit())]
+    command = [sys.executable, "-P", str(_CONVERTER), source, target, str(default_limit()), str(SECONDS)]
     done = subprocess.run(command, input=data, capture_output=True, check=False)
     if done.returncode == 0:
         return done.stdout
@@ -120,6 +123,8 @@ def _why(done: subprocess.CompletedProcess[bytes]) -> str:
     if done.returncode == REFUSED:
         lines = [line.strip() for line in done.stdout.decode("utf-8", "replace").splitlines()]
         return "; ".join(line for line in lines if line)[:_LONGEST]
+    if done.returncode == -signal.SIGXCPU:
+        return f"it takes more than {SECONDS} s"
     lines_of = done.stderr.decode("utf-8", "replace").splitlines()
     fatal = next((line for line in lines_of if line.startswith("F") and "] " in line), "")
     return fatal.partition("] ")[2][:_LONGEST] or f"it ended with status {done.returncode}"

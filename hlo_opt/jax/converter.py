@@ -1,10 +1,11 @@
 """Reads a module with jaxlib and writes it in another form, from stdin to stdout. It is a process of its own, because
 XLA aborts the process on some inputs.
 
-    python -P converter.py FROM TO BYTES
+    python -P converter.py FROM TO BYTES SECONDS
 
-FROM is hlo, pb or mlir (text or bytecode), TO is hlo, pb, mlir or mlirbc; BYTES limits the memory of the process. The
-exit status is 3 if XLA refuses the module, with its message on stdout, and 4 without jaxlib. `conversion.py` calls it.
+FROM is hlo, pb or mlir (text or bytecode), TO is hlo, pb, mlir or mlirbc. BYTES limits the memory of the process,
+SECONDS its processor time: XLA may go on for ever with a damaged module. The exit status is 3 if XLA refuses the
+module, with its message on stdout, and 4 without jaxlib. `conversion.py` calls it.
 """
 
 from __future__ import annotations
@@ -48,11 +49,12 @@ def write(module: _hlo.HloModule, form: str) -> bytes:
 
 def main() -> int:
     """Returns the exit status."""
-    source, target, limit = sys.argv[1:]
+    source, target, limit, seconds = sys.argv[1:]
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (int(limit), int(limit)))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 1))
     data = sys.stdin.buffer.read()
     try:
         from jaxlib import _hlo, _jax  # noqa: F401  # whether it is there

@@ -4,12 +4,13 @@ kernels win."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from jaxlib import _hlo
 
-from hlo_opt.diag import EvaluationError, HloOptError
+from hlo_opt.diag import BackendError, EvaluationError, HloOptError
+from hlo_opt.diag.time_limit import TimeUpError, check_time, time_until
 from hlo_opt.evaluate import evaluate
 from hlo_opt.evaluate.elided import elided_constants
 from hlo_opt.ir import Computation, Instruction, Module
@@ -51,7 +52,7 @@ from hlo_opt.jax.report import Report, line
 from hlo_opt.jax.wire import Replacement
 from hlo_opt.ops.sets import launches, looped
 from hlo_opt.passes import run
-from hlo_opt.runtime.host.compiler import CompilerTimeError, bounded_compiler, check_time, compiler_until
+from hlo_opt.runtime.host.compiler import bounded_compiler
 from hlo_opt.runtime.host.freezing import freeze
 from hlo_opt.runtime.host.frozen import Frozen
 from hlo_opt.runtime.host.lanes_schedule import lanes_schedule
@@ -74,6 +75,13 @@ SECONDS_OF_OPERATION = 0.004
 COMPILER_SECONDS = 20
 """Limit of the processor time of a run of the C++ compiler. For long kernels with many arrays it may need minutes. What
 takes longer is given up for good. On a busy machine that may be minutes, too: `HookOptions.seconds` limits these."""
+
+OF_MACHINE = frozenset({"HLO510", "HLO517"})
+"""Codes of faults that say nothing of a region: the compiler does not start, or its disk is full. They may be gone at
+the next compilation, so no verdict is made of them."""
+
+FOR_WHOLE = 0.2
+"""The part of the time for a module that is left for timing it as a whole."""
 
 MOST_WORK = 3_000_000_000
 """Limit of elements that a timed region computes: more take XLA seconds."""
@@ -120,9 +128,13 @@ class Decision:
     """The number of regions whose verdicts are new."""
     is_stopped: bool = False
     """Whether `stop` ended it: then the decision is not cached."""
+    is_of_now: bool = False
+    """Whether a region was not built by a fault `OF_MACHINE`: then the decision is not cached either."""
 
     def __post_init__(self) -> None:
-        self._end = time.monotonic() + self.wish.seconds
+        begun = time.monotonic()
+        self._last = begun + self.wish.seconds
+        self._end = begun + self.wish.seconds * (1 - FOR_WHOLE if self.backend.is_timed else 1)
         self._memories: Memories | None = None
         self._little: list[Chosen] = []
         self._endings: dict[Computation, Ending] = {}
@@ -134,8 +146,20 @@ class Decision:
         """Decides about the regions of the entry, by falling work, and then about those inside loops, branches and
         calls that stay, where the backend may."""
         self._memories = Memories(module)
-        with compiler_until(self._end):
+        with time_until(self._end):
             self._run_in(module.entry, 1, None)
+
+    def settle(self, module: Module, message: bytes) -> None:
+        """What is asked of the chosen regions together: `keep_order` and `prove_whole`. If there is no time left for
+        that, none is kept; the next decision finds their verdicts, and has time for it."""
+        try:
+            with time_until(self._last):
+                self.keep_order(message)
+                self.prove_whole(module, message)
+        except TimeUpError:
+            for c in self.chosen:
+                self._say_of("JAX206", c)
+            self.chosen, self.is_whole = [], False
 
     def _run_in(self, computation: Computation, rounds: int, caller: Instruction | None) -> None:
         """Decides about a computation that runs `rounds` times in a run of the module: the entry, or the body of its
@@ -154,7 +178,7 @@ class Decision:
                 replaced.update(one.members)
                 rest = alone
             for whole in sorted(rest, key=lambda region: -region.work):
-                for region in [whole, *pieces(whole)]:
+                for region in self._and_pieces(whole):
                     if replaced.isdisjoint(region.members) and self._take(region, rounds, is_loop):
                         replaced.update(region.members)
         if not self.backend.may_share:
@@ -162,6 +186,12 @@ class Decision:
         for i in sorted((i for i in computation.instructions if i not in replaced), key=work_of, reverse=True):
             for body, times_run in bodies_of(i):
                 self._run_in(body, rounds * times_run, i)
+
+    def _and_pieces(self, whole: Candidate) -> Iterator[Candidate]:
+        """A region, and its pieces while there is time for these."""
+        yield whole
+        if time.monotonic() < self._end:
+            yield from pieces(whole)
 
     def prove_whole(self, module: Module, message: bytes) -> None:
         """Times the whole module, if it can be run, and drops the regions that win least until it is not slower.
@@ -235,6 +265,7 @@ class Decision:
             return
         kept: list[Chosen] = []
         for c in self.chosen:
+            check_time()
             if replaced(message, [*kept, c]).is_reordered:
                 self._say_of("JAX209", c)
             else:
@@ -295,8 +326,14 @@ class Decision:
         if verdict is None:
             try:
                 verdict = self._verdict(own, key, region, is_whole, rounds)
-            except CompilerTimeError:
+            except TimeUpError:
                 return self._late(region)
+            except BackendError as fault:
+                if fault.code not in OF_MACHINE:
+                    raise
+                self.is_of_now = True
+                self._say("JAX201", region, why=f"{fault.code} {fault.message}")
+                return False
             records.keep_verdict(key, verdict)
             self.found += 1
         if verdict.why:
@@ -330,7 +367,7 @@ class Decision:
             if not self.backend.handler().has(in_place):
                 self.backend.build(own, in_place, self.wish.preset)
         except HloOptError as fault:
-            self.is_whole = self.is_whole and not isinstance(fault, CompilerTimeError)
+            self.is_whole = self.is_whole and not isinstance(fault, TimeUpError)
             return key
         return in_place
 
@@ -372,12 +409,15 @@ class Decision:
         return self._built(own, key) if self.wish.takes(least, rounds, self._win) else least
 
     def _built(self, own: Module, key: str) -> Verdict:
-        """Builds a region. Returns the verdict by estimates. Raises CompilerTimeError where the time is up."""
+        """Builds a region. Returns the verdict by estimates. Raises TimeUpError where the time is up, and BackendError
+        for faults `OF_MACHINE`."""
         try:
             return Verdict(*self.backend.build(own, key, self.wish.preset))
-        except CompilerTimeError:  # no verdict: it may be quick elsewhere
+        except TimeUpError:  # no verdict: it may be quick elsewhere
             raise
         except HloOptError as fault:
+            if fault.code in OF_MACHINE:
+                raise
             return Verdict(why="JAX201", text=f"{fault.code} {fault.message}")
 
     def _timed(self, own: Module, key: str, region: Candidate, is_whole: bool, rounds: int) -> Verdict:
@@ -406,7 +446,7 @@ def _does_all(entry: Computation, gone: Iterable[str]) -> bool:
 
 
 def build(module: Module, preset: str) -> Frozen:
-    """The kernels of a region's module. Raises an HloOptError if it needs NumPy, and CompilerTimeError if the time is
+    """The kernels of a region's module. Raises an HloOptError if it needs NumPy, and TimeUpError if the time is
     up between two steps."""
     fused = run(simple_form(module), preset).module
     check_time()

@@ -156,8 +156,7 @@ def decided(
     try:
         module = read(message, large=len(message) <= LARGE_TEXT)
         decision.run(module)
-        decision.keep_order(message)
-        decision.prove_whole(module, message)
+        decision.settle(module, message)
     except HloOptError as fault:
         report.add(line("JAX303", name, why=f"{fault.code} {fault.message}"))
         return ()
@@ -166,7 +165,7 @@ def decided(
     chosen = tuple(decision.chosen)
     for c in chosen:
         report.add(replaced(name, c, places))
-    if not decision.is_stopped:
+    if not decision.is_stopped and not decision.is_of_now:
         records.keep_module(key, records.Choice(chosen, _tries(decision, key)))
     return chosen
 

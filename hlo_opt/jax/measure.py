@@ -18,6 +18,7 @@ import jax
 from jaxlib import _hlo, _jax, xla_client
 
 from hlo_opt.diag import BackendError
+from hlo_opt.diag.time_limit import check_time
 from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.ir import Module, Shape
 from hlo_opt.ir.values import Array
@@ -216,6 +217,7 @@ def least_won(
 
 def series(ours: TimedRun, theirs: TimedRun, clock: Callable[[], float]) -> tuple[float, float]:
     """Microseconds of a run of each form: the quickest of alternating runs, since other load only makes runs slower.
+    Raises TimeUpError where the caller has no time left for another run.
 
     If the median of the pairs is much less in favour of ours, it determines the time of ours instead: rare quick runs
     do not win. The order changes from pair to pair, because a run leaves its data in caches and its threads awake. On a
@@ -224,6 +226,7 @@ def series(ours: TimedRun, theirs: TimedRun, clock: Callable[[], float]) -> tupl
 
     begun = clock()
     for _ in range(FIRST_RUNS):
+        check_time()
         ours()
         if clock() - begun > SECONDS:
             break
@@ -246,6 +249,7 @@ def series(ours: TimedRun, theirs: TimedRun, clock: Callable[[], float]) -> tupl
 
 
 def _timed(run: TimedRun, clock: Callable[[], float]) -> float:
+    check_time()
     start = clock()
     run()
     return clock() - start

@@ -390,23 +390,22 @@ def state_pairs(candidate: Candidate) -> list[StatePair]:
     return pairs
 
 
-def pieces(whole: Candidate) -> list[Candidate]:
+def pieces(whole: Candidate) -> Iterator[Candidate]:
     """The loops and fusions of a region as regions of their own, by falling work, each with the instructions that only
     it needs."""
-    anchors = [i for i in whole.members if callees_of(i)]
+    anchors = {i: None for i in whole.members if callees_of(i)}
+    own = set(whole.members)
     if len(anchors) < 2:
-        return []
-    candidates = []
+        return
     for anchor in sorted(anchors, key=work_of, reverse=True):
         members = {anchor}
-        members |= {u for u in anchor.users if tuple_index(u) is not None and u in whole.members}
+        members |= {u for u in anchor.users if tuple_index(u) is not None and u in own}
         for i in reversed(whole.members):
             if i in members or i in anchors or tuple_index(i) is not None:
                 continue
             if i.users and all(u in members for u in i.users):
                 members.add(i)
-        candidates.append(Candidate(whole.computation, tuple(i for i in whole.members if i in members)))
-    return candidates
+        yield Candidate(whole.computation, tuple(i for i in whole.members if i in members))
 
 
 # ---- regions as modules

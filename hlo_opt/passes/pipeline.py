@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hlo_opt.diag import HloOptError, Source, Span, UsageError, did_you_mean
 from hlo_opt.diag.plugins import error_text
+from hlo_opt.diag.time_limit import check_time
 from hlo_opt.ir import Module
 from hlo_opt.passes.base import Pass, PassContext
 from hlo_opt.passes.reading import read
@@ -145,6 +146,7 @@ class Pipeline:
                 if observer is not None:
                     observer(step, module, False)
                 return False
+            check_time()
             started = time.perf_counter()
             changed = _run(step, module, context)
             if changed:

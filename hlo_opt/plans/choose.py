@@ -8,6 +8,7 @@ from dataclasses import replace
 from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.analysis.targets import DeviceTarget, InLanes
 from hlo_opt.diag import Reason
+from hlo_opt.diag.time_limit import check_time
 from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ir.size import exactly
 from hlo_opt.ops.calls.call import call_of
@@ -48,6 +49,7 @@ def planning_of(
 ) -> Callable[[], Plan] | Reason:
     """As `plan`, but what computes the plan: arrangements that compete by price take most of the time, and who asks
     only whether there is a plan does not wait for them. The region must not have changed by then."""
+    check_time()
     kinds = kinds_for(region)
     if any(k.unheard for k in kinds) and not (_is_unheard(region) if long_sorts is None else long_sorts):
         kinds = [k for k in kinds if not k.unheard]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from hlo_opt.analysis.graph.structure import Members, Structures
 from hlo_opt.analysis.properties import has_side_effect
+from hlo_opt.diag.time_limit import check_time
 from hlo_opt.ir import Instruction, edit
 from hlo_opt.ops.extremes import Extremes
 from hlo_opt.ops.reduction.reducers import monoid, starts_with_identity
@@ -46,6 +47,7 @@ class Round(Extremes):
         return self._copies[key]
 
     def _copy(self, instruction: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
+        check_time()
         before = len(self.computation.instructions)
         result = self.written_out(instruction, operands) if self._opens else None
         if self._chooses and result is None:

@@ -6,12 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from hlo_opt.diag.time_limit import check_time
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Constant, Expression, variable, variables_of
 from hlo_opt.ops.lowering import Element, Index
 from hlo_opt.plans.element_reads import Read, is_elsewhere, is_under_condition, read_at
 from hlo_opt.plans.lane_exits import Quiet
 from hlo_opt.plans.lane_loop import LANE, Lanes, part_read, places_of
+
+SOME_VALUES = 1000
+"""The values after which it looks at the clock."""
 
 MOST_VALUES = 4_000
 """Limit of values that a round computes for a lane: the code has a statement for each."""
@@ -95,6 +99,8 @@ def _ends(
         if instruction.parameter_number is not None:
             yield (instruction, index), turned or reader
             continue
+        if not len(seen) % SOME_VALUES:
+            check_time()
         seen.add((instruction, index, under))
         computed.add((instruction, index))
         if len(seen) > MOST_VALUES:

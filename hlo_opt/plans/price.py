@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.analysis.targets.rates import products_per_cycle
+from hlo_opt.diag.time_limit import check_time
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import Expression
 from hlo_opt.ops.lowering import Element
@@ -334,6 +335,7 @@ class Measure:
 
 def measure(region: Region, segment: Segment[Part], block: int, target: DeviceTarget) -> Measure:
     """The measure of a segment in a launch of blocks of that size."""
+    check_time()
     before: set[Element] = set()
     walks = kind_of(segment.part).walks(region, segment, Launch(segment.blocks, block))
     traces = [traced(walk, before) for walk in walks]

@@ -12,6 +12,7 @@ import hlo_opt
 from hlo_opt.analysis.graph.digest import module_digest
 from hlo_opt.diag import ParseError, UsageError
 from hlo_opt.forms.kinds import STABLEHLO, Form
+from hlo_opt.jax import conversion
 from hlo_opt.jax.conversion import converted, hlo_text, text_of, unpacked
 from hlo_opt.text import parse
 from hlo_opt.text.frames import has_source_lines, source_location
@@ -133,3 +134,9 @@ def test_without_jaxlib_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPa
             converted(FORMS[form], form, target, "m")
         assert "pip install" in str(caught.value)
     assert text_of(FORMS[Form.TEXT], "m") == TEXT
+
+
+def test_a_module_that_jaxlib_never_ends_with_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversion, "SECONDS", 3)
+    with pytest.raises(UsageError, match=r"HLO307.*takes more than 3 s"):
+        conversion.read(Path(__file__).parents[2] / "testdata" / "forms" / "endless.bin")

@@ -28,13 +28,13 @@ import hlo_opt
 import hlo_opt.jax
 from hlo_opt.codegen.lanes import launcher_name
 from hlo_opt.diag import BackendError, UsageError
+from hlo_opt.diag.time_limit import TimeUpError, time_until
 from hlo_opt.jax import decide, handler, hook, measure, records
 from hlo_opt.jax.decide import ESTIMATED_WIN
 from hlo_opt.jax.options import HookOptions
 from hlo_opt.jax.records import Verdict
 from hlo_opt.jax.regions import simple_form
 from hlo_opt.passes import run
-from hlo_opt.runtime.host import compiler
 
 X = np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32)
 
@@ -455,7 +455,7 @@ def test_a_piece_is_told_from_its_whole(empty_cache: Callable[[], None], monkeyp
 def test_time_is_looked_at_between_the_steps_of_a_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decide, "lanes_schedule", lambda _: pytest.fail("went on"))
     module = hlo_opt.jax.lower(jax.jit(wave), X)
-    with compiler.compiler_until(time.monotonic()), pytest.raises(compiler.CompilerTimeError):
+    with time_until(time.monotonic()), pytest.raises(TimeUpError):
         decide.build(module, "default")
 
 

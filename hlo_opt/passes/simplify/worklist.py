@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from hlo_opt.analysis.properties import has_side_effect
 from hlo_opt.diag import ProofError
+from hlo_opt.diag.time_limit import check_time
 from hlo_opt.fusion.context import Rewritten
 from hlo_opt.ir import Computation, Instruction, Shape, edit
 from hlo_opt.passes.simplify.collectives import marks_sharding
@@ -52,6 +53,7 @@ class Worklist:
         for instruction in self.computation.instructions:
             self._push(instruction)
         while self._todo and len(self.steps) < limit:
+            check_time()
             instruction = self._todo.popleft()
             self._listed.discard(instruction)
             if instruction.parent is self.computation:

@@ -15,7 +15,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -25,6 +24,7 @@ from pathlib import Path
 
 from hlo_opt.diag import BackendError
 from hlo_opt.diag.kept import kept_folder
+from hlo_opt.diag.time_limit import TimeUpError, time_left
 
 FLAGS = (
     "-O3",
@@ -163,41 +163,14 @@ def _version(command: tuple[str, ...]) -> str:
     return asked(command, "--version").stdout
 
 
-class CompilerTimeError(BackendError):
-    """A run of the C++ compiler was ended because its caller has no time left. That says nothing of the kernel: on a
-    machine with less to do it may be quick."""
-
-    default_code = "HLO511"
-
-
-_until: ContextVar[float] = ContextVar("until", default=math.inf)
-
-
-@contextmanager
-def compiler_until(end: float) -> Iterator[None]:
-    """Ends runs of the C++ compiler in this thread that are not done at this time of `time.monotonic()`: these builds
-    raise CompilerTimeError. A limit of processor time says nothing of how long a busy machine needs."""
-    before = _until.set(end)
-    try:
-        yield
-    finally:
-        _until.reset(before)
-
-
-def check_time() -> None:
-    """Raises CompilerTimeError where the caller has no time left: before work that leads to a run of the compiler."""
-    if time.monotonic() > _until.get():
-        raise CompilerTimeError("no time is left to write and compile a kernel")
-
-
 ANSWER_SECONDS = 60.0
 """The time that the compiler has for an empty file."""
 
 
 def asked(command: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:
     """What the compiler answers, given an empty file. Raises BackendError where it does not start (HLO510), and where
-    it does not end (HLO511): CompilerTimeError where the caller has no time left."""
-    left = _until.get() - time.monotonic()
+    it does not end (HLO511): TimeUpError where the caller has no time left."""
+    left = time_left()
     try:
         return subprocess.run(
             [*command, *arguments],
@@ -210,7 +183,7 @@ def asked(command: Sequence[str], *arguments: str) -> subprocess.CompletedProces
         )
     except subprocess.TimeoutExpired:
         if left < ANSWER_SECONDS:
-            raise CompilerTimeError(f"the C++ compiler {command[0]} was ended: no time is left for it") from None
+            raise TimeUpError(f"the C++ compiler {command[0]} was ended: no time is left for it") from None
         raise BackendError(
             f"the C++ compiler {command[0]} takes more than {ANSWER_SECONDS:g} s for an empty file", code="HLO511"
         ) from None
@@ -398,12 +371,12 @@ def _start(arguments: list[str], folder: Path) -> subprocess.Popen[str]:
 
 
 def _messages(run: subprocess.Popen[str]) -> str:
-    """Wait for a compiler's run. Returns what it says. Raises CompilerTimeError where the time is up before."""
-    left = _until.get() - time.monotonic()
+    """Wait for a compiler's run. Returns what it says. Raises TimeUpError where the time is up before."""
+    left = time_left()
     try:
         return run.communicate(timeout=None if math.isinf(left) else max(0.0, left))[1]
     except subprocess.TimeoutExpired:
-        raise CompilerTimeError("the C++ compiler was ended: no time is left for its kernel") from None
+        raise TimeUpError("the C++ compiler was ended: no time is left for its kernel") from None
 
 
 def _end(run: subprocess.Popen[str]) -> None:

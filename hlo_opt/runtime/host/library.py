@@ -17,13 +17,13 @@ from hlo_opt.codegen.host_plain import plain_unit
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.lanes import has_lanes, lanes_unit, launcher_name
 from hlo_opt.diag import BackendError, CheckError
+from hlo_opt.diag.time_limit import check_time
 from hlo_opt.evaluate.threads import bounded_libraries
 from hlo_opt.ir import Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.runtime.host.compiler import (
     built,
     cache_directory,
-    check_time,
     find_compiler,
     has_compiler,
     load,
