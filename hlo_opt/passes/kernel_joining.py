@@ -174,12 +174,9 @@ def _union(engine: Engine, producer: Instruction, consumer: Instruction) -> Unio
     return union
 
 
-def _losing(edge: Edge) -> Callable[[Sketch], bool]:
-    """Whether a joint kernel is dearer than both for certain, asked before it is priced: most are, since single threads
-    then fold what those of a block folded together before."""
-    state, ends = edge.state, (edge.producer, edge.consumer)
-    if edge.above.library or edge.below.library:
-        is_long = any(has_long_product(state, end) for end in ends)
-        return lambda sketch: is_long and not is_product_kernel(sketch)
-    rows = max(map(state.row_reductions, ends))
-    return lambda sketch: rows > 0 and sketch.row_reductions < rows
+def _losing(edge: Edge) -> Callable[[Sketch], bool] | None:
+    """Whether a joint kernel is dearer than both for certain, asked before it is priced: single threads add up a long
+    product whose terms those of a block shared before. None where no side is one."""
+    if not any(has_long_product(edge.state, end) for end in (edge.producer, edge.consumer)):
+        return None
+    return lambda sketch: not is_product_kernel(sketch)
