@@ -278,7 +278,7 @@ def _merges_into_row_kernel(edge: Edge) -> bool:
         return False
     merged = edge.merged
     wanted = edge.above.reductions + edge.below.reductions
-    return isinstance(merged, Sketch) and merged.row_reductions >= wanted
+    return isinstance(merged, Sketch) and (not wanted or merged.row_reductions >= wanted)
 
 
 def folds_short_rows(edge: Edge, *, anywhere: bool = False) -> bool:

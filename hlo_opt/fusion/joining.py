@@ -3,7 +3,7 @@ it. The price of a refused edge, and `--force`, are this."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from hlo_opt.diag import Reason
@@ -17,6 +17,7 @@ from hlo_opt.fusion.prices import ReadPaths
 from hlo_opt.fusion.products import is_beside_product
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.sets import tuple_index
+from hlo_opt.plans.sketch import Sketch
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,17 @@ def impossible(edge: Edge) -> Reason | None:
     return prices.refusal(edge.producer) or prices.refusal(edge.consumer)
 
 
-def union_of(engine: Engine, producer: Instruction, consumer: Instruction, *, may_copy: bool = True) -> Union | Reason:
+def union_of(
+    engine: Engine,
+    producer: Instruction,
+    consumer: Instruction,
+    *,
+    may_copy: bool = True,
+    loses: Callable[[Sketch], bool] | None = None,
+) -> Union | Reason:
     """The cheapest way to join a producer and a consumer that reads it, directly or through elements of a tuple and
-    bitcasts; without `may_copy` none that leaves the producer for others. Or the reason why there is none."""
+    bitcasts; without `may_copy` none that leaves the producer for others, and none of which `loses` says, before its
+    price is known, that it takes longer than both. Or the reason why there is none."""
     forms = _forms(engine, producer, consumer)
     if isinstance(forms, Reason):
         return forms
@@ -62,6 +71,9 @@ def union_of(engine: Engine, producer: Instruction, consumer: Instruction, *, ma
     refusal = Reason.of("FUS131", producer=edge.producer_name, consumer=edge.consumer_name)
     for ways, written, copies in forms:
         if copies and not may_copy:
+            continue
+        sketch = None if loses is None else _sketch(engine, producer, consumer, ways, written)
+        if loses is not None and isinstance(sketch, Sketch) and loses(sketch):
             continue
         cost = _cost(engine, producer, consumer, ways, written, copies=copies)
         if isinstance(cost, Reason):
@@ -84,14 +96,9 @@ def no_union_of(engine: Engine, producer: Instruction, consumer: Instruction) ->
     forms = _forms(engine, producer, consumer)
     if isinstance(forms, Reason):
         return forms
-    prices, refusal = engine.state.prices, None
+    refusal = None
     for ways, written, _ in forms:
-        if not _is_direct(producer, ways):
-            sketch = prices.sketch_through(producer, consumer, ways, written)
-        elif written:
-            sketch = prices.sketch_with_producer(producer, consumer)
-        else:
-            sketch = prices.sketch_joined(producer, consumer)
+        sketch = _sketch(engine, producer, consumer, ways, written)
         if not isinstance(sketch, Reason):
             return None
         refusal = sketch
@@ -124,6 +131,16 @@ def _is_direct(producer: Instruction, ways: ReadPaths) -> bool:
     """Whether a consumer reads a producer of one result directly, as most do: the structures of both are then all that
     counts."""
     return not any(ways.values()) and not producer.shape.is_tuple
+
+
+def _sketch(
+    engine: Engine, producer: Instruction, consumer: Instruction, ways: ReadPaths, written: Sequence[Instruction]
+) -> Sketch | Reason:
+    """What one kernel of both would be."""
+    prices = engine.state.prices
+    if not _is_direct(producer, ways):
+        return prices.sketch_through(producer, consumer, ways, written)
+    return prices.sketch_with_producer(producer, consumer) if written else prices.sketch_joined(producer, consumer)
 
 
 def _cost(

@@ -10,7 +10,7 @@ that differs has to be planned, so that of large computations only those are tri
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -19,12 +19,14 @@ from hlo_opt.diag import ProofError, Reason
 from hlo_opt.fusion.context import PassContext
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.joining import Union, join, likeness_of, union_beside, union_of
+from hlo_opt.fusion.legality import Edge
 from hlo_opt.fusion.products import WORTH as WORTH_BESIDE_PRODUCT
-from hlo_opt.fusion.products import is_beside_product
+from hlo_opt.fusion.products import breaks_product, has_long_product, is_beside_product, is_product_kernel
 from hlo_opt.ir import Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations, post_order
 from hlo_opt.ops.sets import launches
 from hlo_opt.passes.base import Pass
+from hlo_opt.plans.sketch import Sketch
 
 WORTH = 0.98
 """The most that the joint kernel may take, relative to both kernels."""
@@ -161,9 +163,20 @@ def _union(engine: Engine, producer: Instruction, consumer: Instruction) -> Unio
     is_product = is_beside_product(edge)
     if is_product and isinstance(engine.context.options.target, InLanes):
         return None  # routines that know a processor's caches
+    if breaks_product(edge):
+        return None
     # computing again what takes long does not pay, and most plans would be for that
-    union = union_of(engine, producer, consumer, may_copy=engine.state.prices.of(producer).is_small)
+    may_copy = engine.state.prices.of(producer).is_small
+    union = union_of(engine, producer, consumer, may_copy=may_copy, loses=_losing(edge))
     worth = WORTH_BESIDE_PRODUCT if is_product else WORTH
     if isinstance(union, Reason) or union.cost.us_fused > worth * union.cost.us_unfused:
         return None
     return union
+
+
+def _losing(edge: Edge) -> Callable[[Sketch], bool] | None:
+    """Whether a joint kernel is dearer than both for certain, asked before it is priced: single threads add up a long
+    product whose terms those of a block shared before. None where no side is one."""
+    if not any(has_long_product(edge.state, end) for end in (edge.producer, edge.consumer)):
+        return None
+    return lambda sketch: not is_product_kernel(sketch)

@@ -35,7 +35,9 @@ class _ProductChoices:
     is_shared: bool = False
 
     def rules_out(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> bool:
-        return not is_beside_product(edge, is_shared=self.is_shared)
+        if not is_beside_product(edge, is_shared=self.is_shared):
+            return True
+        return self.by_price and "FUS408" not in disabled and _product_is_slower(edge)
 
     def likeness(self, edge: Edge) -> Hashable:
         return type(self).__name__, self.by_price, self.is_shared
@@ -145,6 +147,19 @@ def _pays_for_all(engine: Engine, producer: Instruction) -> bool:
         if room < 0:
             return False
     return True
+
+
+def _product_is_slower(edge: Edge) -> bool:
+    """Whether our kernel of a product takes longer by itself than one kernel of it and what follows may: then the price
+    of that, which does more, is not asked for. Where less is written than before, both are priced."""
+    product, consumer, state = edge.producer, edge.consumer, edge.state
+    if edge.below.library or not launches(product) or not launches(consumer):
+        return False
+    alone, after = state.prices.of(product), state.prices.of(consumer)
+    if after.bytes < 2 * alone.written:
+        return False
+    ours = state.sketch(state.structure(product), lambda: state.cluster(product))
+    return not isinstance(ours, Reason) and ours.price.us > WORTH * (alone.us + after.us)
 
 
 def _slower(edge: Edge) -> Reason | None:

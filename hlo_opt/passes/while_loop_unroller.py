@@ -18,7 +18,6 @@ import numpy as np
 from hlo_opt.analysis.graph.inlining import remove_uncalled
 from hlo_opt.analysis.graph.loops import derived_trip_count
 from hlo_opt.analysis.properties import has_side_effect
-from hlo_opt.evaluate import Interpreter
 from hlo_opt.ir import Computation, Instruction, Literal, Module, Shape, edit
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.dynamic import takes_dynamic
@@ -207,6 +206,8 @@ class _Unrolled:
         self.computation = loop.computation
         self._made: dict[tuple[Instruction, ...], Instruction] = {}
         self._scalars: dict[tuple[Shape, bytes], Instruction] = {}
+        from hlo_opt.evaluate import Interpreter  # most modules have no loop to unroll, and it takes long to import
+
         self._interpreter = Interpreter()
         self._windows = KnownWindows(BroadcastingWriter(self.computation))
 

@@ -325,6 +325,9 @@ def kinds_for(region: Region) -> list[Kind]:
     return [kind for kind in KINDS if kind.may_be_in(opcodes, orders_differ=differ)]
 
 
+PRODUCT_KINDS = frozenset(kind.name for kind in KINDS if kind.product is not None)
+"""The names of the kinds whose threads share the terms of a product."""
+
 _BY_NAME = {kind.name: kind for kind in KINDS}
 
 

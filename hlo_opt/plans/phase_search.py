@@ -21,6 +21,7 @@ from hlo_opt.plans.lane_search import Opened, Search, by_itself, opened_of
 from hlo_opt.plans.limits import LARGEST, values_computed
 from hlo_opt.plans.phases import Phases, StoredValue, below
 from hlo_opt.plans.plan import Region
+from hlo_opt.plans.products import terms_of
 from hlo_opt.plans.walks import AHEAD
 
 MOST_CELLS = 64
@@ -140,13 +141,6 @@ def _read_late(opened: Opened, state: Sequence[CarriedValue], updates: Sequence[
     return [o for o in operands if not changing.isdisjoint(below(o, opened.round))]
 
 
-def _terms(i: Instruction) -> int:
-    """The number of elements of the first operand that an element needs."""
-    spec = find(i.opcode)
-    read = None if spec is None or spec.index is None or not i.operands else spec.index(i, 0)
-    return 1 if read is None else math.prod(read.symbols)
-
-
 def _is_movement(i: Instruction) -> bool:
     spec = find(i.opcode)
     return spec is not None and spec.kind in (OpKind.MOVEMENT, OpKind.INDEXING)
@@ -177,7 +171,7 @@ def _cells(
             return None
         is_near = spec.kind is OpKind.ELEMENTWISE
         is_again = times[i] > 1.01 or i in shared
-        if _terms(i) > 1 or (is_again and i.shape.element_count > 1 and not _is_movement(i) and i.operands):
+        if terms_of(i) > 1 or (is_again and i.shape.element_count > 1 and not _is_movement(i) and i.operands):
             cells.add(i)
         for number, operand in enumerate(i.operands):
             if operand.parent is not inside:
@@ -201,11 +195,11 @@ def _shared(opened: Opened, ends: Sequence[Instruction], longest: float) -> set[
     if longest == math.inf:
         return set()
     order = list(opened.round.instructions)
-    number = {i: n for n, i in enumerate(dict.fromkeys([*ends, *(i for i in order if _terms(i) > 1)]))}
+    number = {i: n for n, i in enumerate(dict.fromkeys([*ends, *(i for i in order if terms_of(i) > 1)]))}
     serial: dict[Instruction, float] = {}
     for i in order:
         below = max((serial.get(o, 0.0) for o in i.operands), default=0.0)
-        serial[i] = 0.0 if _terms(i) > 1 else below + of_value(opened.origins.get(i, i)).slots
+        serial[i] = 0.0 if terms_of(i) > 1 else below + of_value(opened.origins.get(i, i)).slots
     readers: dict[Instruction, set[int]] = {}  # for each reader, a bit for each cell that needs it
     shared = set()
     for i in reversed(order):
@@ -242,14 +236,14 @@ def _phased(
         work, serial = _work(value, [opened.origins.get(i, i) for i in under[1:]], opened.origins.get(value, value))
         while len(phases) <= first:
             phases.append([])
-        phases[first].append(StoredValue(value, stand, work, serial, _terms(value)))
+        phases[first].append(StoredValue(value, stand, work, serial, terms_of(value)))
     return tuple(tuple(f) for f in phases), stands
 
 
 def _work(value: Instruction, under: Sequence[Instruction], origin: Instruction) -> tuple[Work, int]:
     """The work of an element of a cell, and its longest path in instructions. The operands of a fold or product count
     once per term. `under` and `origin` are operations of the module."""
-    terms = _terms(value)
+    terms = terms_of(value)
     own = of_fold(origin) if terms > 1 else of_value(origin)
     total = sum(map(of_value, under), own)
     return total * terms, math.ceil(

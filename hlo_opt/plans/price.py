@@ -438,7 +438,10 @@ def _work(trace: Trace, lays: Sequence[Lay]) -> Work:
     origins, times_of = walk.origins, trace.times
     for instruction, index, share in trace.values:
         origin = origins.get(instruction, instruction) if origins else instruction
-        work, times = work_of.of_value(origin), times_of(index)
+        work = work_of.of_value(origin)
+        if work is work_of.NOTHING:  # as of about every second value, which only moves elements
+            continue
+        times = times_of(index)
         slots += work.slots * (share * times)
         slow += work.slow * (share * times)
         doubles += work.doubles * (share * times)

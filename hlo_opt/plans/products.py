@@ -145,6 +145,13 @@ def product_of(region: Region) -> ProductSpace | None:
     return ProductSpace(hero, _writes_rows(region, space))
 
 
+def terms_of(i: Instruction) -> int:
+    """The number of elements of the first operand that an element needs."""
+    spec = find(i.opcode)
+    read = None if spec is None or spec.index is None or not i.operands else spec.index(i, 0)
+    return 1 if read is None else math.prod(read.symbols)
+
+
 def is_summed(element_type: ElementType) -> bool:
     """Whether sums of products of the type have the same form in memory as in registers."""
     return element_type.is_float or element_type.kind == "pred" or (element_type.is_integer and element_type.bits >= 8)

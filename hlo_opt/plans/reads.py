@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -312,17 +312,17 @@ class Lay:
 
 def lay_of(trace: Trace, access: Access, block: int) -> Lay:
     """The layout of an access, sampled from the threads of one block in the middle of the launch."""
-    walk, bits = trace.walk, access.bits
-    varies = trace.varies_with(access.index)
+    walk, bits, share = trace.walk, access.bits, access.share
+    _, varies, times, _ = trace._of(access.index)
     key = id(access.index), access.shape, access.may_miss, block
     seen = trace._looks.get(key)
     if seen is None:
         seen = trace._looks[key] = _look(trace, access, block)
-    scale = access.share * seen.scale * (walk.filled if ROUND in varies and not seen.is_exact else 1.0)
+    scale = share * seen.scale * (walk.filled if ROUND in varies and not seen.is_exact else 1.0)
     return Lay(
         access,
         bits=seen.together * bits,
-        count=access.share * trace.times(access.index) / seen.together / (walk.items if seen.is_shared else 1),
+        count=share * times / seen.together / (walk.items if seen.is_shared else 1),
         useful=seen.places * bits / 8 * scale,
         fetched=seen.sectors * SECTOR * scale,
         run=seen.run,
@@ -350,10 +350,15 @@ def lays_of(trace: Trace, accesses: Sequence[Access], block: int) -> list[Lay]:
             joined = _joined(trace, [accesses[n] for n in numbers], block)
             apart = sum(lays[n].fetched for n in numbers)
             if joined.bits > max(lays[n].bits for n in numbers) or joined.fetched < apart:
-                nothing = replace(joined, count=0.0, useful=0.0, fetched=0.0)
-                for n in numbers:
-                    lays[n] = replace(joined if n == numbers[0] else nothing, access=accesses[n])
+                lays[numbers[0]] = joined
+                for n in numbers[1:]:
+                    lays[n] = _moving_nothing(joined, accesses[n])
     return lays
+
+
+def _moving_nothing(lay: Lay, access: Access) -> Lay:
+    """The layout of an access that another does, too."""
+    return Lay(access, lay.bits, 0.0, 0.0, 0.0, lay.run, lay.lines, lay.advance, window=lay.window, onward=lay.onward)
 
 
 def _joined(trace: Trace, accesses: Sequence[Access], block: int) -> Lay:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -128,3 +131,13 @@ def test_steps_are_counted() -> None:
     module, _ = made(BY_ELEMENT, 3)
     unrolled, _ = hlo_opt.fuse(module, passes=PASSES, simplify="never", stop_after_step=0)
     assert "while" in opcodes(unrolled)
+
+
+def test_a_module_without_loops_needs_no_interpreter():
+    script = (
+        "import sys, hlo_opt;"
+        "text = 'HloModule m\\n\\nENTRY e {\\n  x = f32[8] parameter(0)\\n  ROOT n = f32[8] negate(x)\\n}\\n';"
+        "hlo_opt.fuse(hlo_opt.parse(text), simplify='never');"
+        "assert 'hlo_opt.evaluate.interpreter' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
