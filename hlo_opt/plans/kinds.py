@@ -17,6 +17,7 @@ from hlo_opt.ops.emission import MOVERS
 from hlo_opt.ops.sets import LOOPS
 from hlo_opt.ops.spec import find
 from hlo_opt.plans import (
+    attention,
     batch,
     block_loop,
     block_scatter,
@@ -169,6 +170,7 @@ KINDS: list[Kind] = [
         inside=phases.inside,
         walks=grid_loop.walks,
     ),
+    Kind("attention", _PRODUCTS, whole=attention.match, walks=attention.walks),
     Kind("long-sort", _SORTS, whole=lambda region, target: long_sort.match(region), unheard=True, walks=sort.walks),
     Kind(
         "matrix-vector",
