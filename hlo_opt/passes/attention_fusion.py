@@ -19,14 +19,14 @@ from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.legality import Edge
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
-from hlo_opt.ops.sets import launches, multiplies_matrices
+from hlo_opt.ops.sets import COPIES, keeps_values, launches, multiplies_matrices
 from hlo_opt.passes.base import FusionPass
 from hlo_opt.plans.attention import Attention
 
 WORTH = 0.95
 """The most that the kernel may take, relative to all that it stands for."""
-MOST_BETWEEN = 8
-"""The most kernels between the products."""
+MOST_BETWEEN = 12
+"""The most kernels, and views of what they write, between the products."""
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,10 @@ def _above(
     todo = [weights]
     while todo:
         kernel = todo.pop()
-        if kernel in found or kernel is first or not launches(kernel):
+        if kernel in found or kernel is first or not (launches(kernel) or keeps_values(kernel, COPIES)):
             continue
         if _is_product(engine, kernel):
-            if first is not None or kernel is weights:
+            if first is not None:
                 return []
             first = kernel
             continue

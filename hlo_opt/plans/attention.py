@@ -117,6 +117,11 @@ class Attention(OfProduct):
     parts: int = 1
 
     @property
+    def first(self) -> Instruction:
+        """The product of queries and keys."""
+        return self.scores.product
+
+    @property
     def block(self) -> int:
         """Threads per block."""
         return BLOCK

@@ -101,12 +101,17 @@ def _is_all(value: Instruction, number: float) -> bool:
 def divided(weights: Instruction, exponentials: Exponentials) -> Instruction | None:
     """The divisor, where `weights` are the exponentials divided by their sum (perhaps rounded and moved); None
     otherwise."""
-    while keeps_values(weights, COPIES) or weights.opcode in ("convert", "transpose"):
+    while keeps_values(weights, COPIES | {"transpose"}) or (
+        weights.opcode == "convert" and weights.shape.type.is_float
+    ):
         weights = weights.operands[0]
     if weights.opcode != "divide" or weights.operands[0] is not exponentials.powers:
         return None
     by = weights.operands[1]
-    return by if source(by, lambda value: value is exponentials.total) is not None else None
+    end = source(by, lambda value: value is exponentials.total or value.opcode == "convert")
+    while end is not None and end is not exponentials.total and end.shape.type.is_float:
+        end = source(end.operands[0], lambda value: value is exponentials.total or value.opcode == "convert")
+    return by if end is exponentials.total else None
 
 
 def attention_products(instructions: Iterable[Instruction]) -> set[Instruction]:
