@@ -78,7 +78,7 @@ def _frame(builder: Builder, segment: Segment[Attention]) -> _Frame:
     group = builder.declare_index("group", divide(thread_of(BLOCK), part.lanes))
     lane = builder.declare_index("lane", modulo(thread_of(BLOCK), part.lanes))
     last = part.space.sizes[1] - 1
-    rows = [_at_most(builder, "row", add(multiply(tile, part.height), constant(r)), last) for r in range(part.height)]
+    rows = [at_most(builder, "row", add(multiply(tile, part.height), constant(r)), last) for r in range(part.height)]
     kind = register_type(F32)
     arrays = []
     for stem, held in zip(("query", "sums"), part.held, strict=True):
@@ -93,7 +93,7 @@ def _frame(builder: Builder, segment: Segment[Attention]) -> _Frame:
     return _Frame(part, (batch, tile, share), rows, group, lane, queries, sums, tops, totals)
 
 
-def _at_most(builder: Builder, stem: str, place: Expression, most: int) -> Expression:
+def at_most(builder: Builder, stem: str, place: Expression, most: int) -> Expression:
     """The place, or the last one where it is beyond the end: what is computed there is not used."""
     declared = builder.declare_index(stem, place)
     if declared.high <= most:
@@ -110,7 +110,7 @@ def _keys(builder: Builder, part: Attention, start: Expression) -> tuple[list[Ex
         key = add(start, constant(number))
         is_last = key.high > last
         conditions.append(code("{} <= {}", builder.text(key), last) if is_last else NOTHING)
-        keys.append(_at_most(builder, "key", key, last) if is_last else key)
+        keys.append(at_most(builder, "key", key, last) if is_last else key)
     return keys, conditions
 
 
@@ -204,11 +204,11 @@ def _relative(builder: Builder, frame: _Frame, row: int, values: Sequence[Code])
     highest, total = frame.tops[row], frame.totals[row]
     builder.name_after(exponentials.highest)
     top = _highest(builder, highest, values)
-    finite = builder.bind_exact(F32, _finite(top))
-    scale = builder.bind_exact(F32, call("expf", code("{} - {}", highest, finite)))
+    base = builder.bind_exact(F32, finite(top))
+    scale = builder.bind_exact(F32, call("expf", code("{} - {}", highest, base)))
     builder.assign(highest, top)
     builder.name_after(exponentials.powers)
-    powers = [builder.bind_exact(F32, call("expf", code("{} - {}", value, finite))) for value in values]
+    powers = [builder.bind_exact(F32, call("expf", code("{} - {}", value, base))) for value in values]
     rest = code("{} * {}", total, scale)
     for power in powers:
         rest = code("{} + {}", rest, power)
@@ -228,7 +228,7 @@ def _highest(builder: Builder, start: Code, values: Sequence[Code]) -> Code:
     return top
 
 
-def _finite(top: Code) -> Code:
+def finite(top: Code) -> Code:
     """What is subtracted from scores: exp(-inf - 0) is 0, where -inf less itself would be no number."""
     return code("{0} == {1} ? 0.0f : {0}", top, LOWEST)
 
@@ -324,7 +324,7 @@ def _merge_groups(builder: Builder, frame: _Frame) -> _Shared:
         highest = builder.variable(F32, top)
         with builder.loop(part.groups) as group:
             builder.assign(highest, call("fmaxf", highest, cell(shared.tops, builder.text(_of_group(part, r, group)))))
-        scale = builder.bind_exact(F32, call("expf", code("{} - ({})", top, _finite(highest))))
+        scale = builder.bind_exact(F32, call("expf", code("{} - ({})", top, finite(highest))))
         with builder.branch(first):
             builder.assign(
                 cell(shared.totals, builder.text(_of_group(part, r, frame.group))), code("{} * {}", total, scale)
@@ -439,11 +439,11 @@ def _add_parts(
         highest = builder.variable(F32, LOWEST)
         with builder.loop(part.parts) as number:
             builder.assign(highest, call("fmaxf", highest, at(number, first)))
-        finite = builder.bind_exact(F32, _finite(highest))
+        base = builder.bind_exact(F32, finite(highest))
         builder.name_after(part.scores.exponentials.total)
         weight = builder.variable(F32, zero(F32))
         with builder.loop(part.parts) as number:
-            factor = builder.bind_exact(F32, call("expf", code("{} - {}", at(number, first), finite)))
+            factor = builder.bind_exact(F32, call("expf", code("{} - {}", at(number, first), base)))
             builder.assign(cell(factors, builder.text(add(multiply(number, part.height), row))), factor)
             builder.assign(weight, summed(F32, weight, factor, at(number, add(first, constant(1)))))
         builder.assign(cell(weights, builder.text(row)), weight)

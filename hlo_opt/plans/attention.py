@@ -91,6 +91,11 @@ class Scores:
         return read.apply(self.at, delinearize(along, read.symbols))
 
     @property
+    def shares_keys(self) -> bool:
+        """Whether the queries of a batch have the same keys."""
+        return ROW not in _names(self.operand(self.keys, variable(ALONG, self.depth)))
+
+    @property
     def depth(self) -> int:
         """Elements of a key."""
         read = index_dot(self.product, 0)
@@ -206,6 +211,13 @@ def _both(numbers: Iterable[int]) -> tuple[int, int]:
 
 def match(region: Region, target: DeviceTarget) -> Attention | None:
     """The part for a region that is attention as a whole, or None."""
+    found = scores_of(region)
+    return None if found is None else _tiled(*found, tuple(range(len(region.roots))), target)
+
+
+def scores_of(region: Region) -> tuple[ProductSpace, Scores] | None:
+    """The product of weights and values, with queries as rows, and what the weights are computed from, if all outputs
+    of a region are computed of it; else None."""
     products = [i for i in region.computation.instructions if multiplies_matrices(i)]
     if len(products) != 2:
         return None
@@ -223,7 +235,7 @@ def match(region: Region, target: DeviceTarget) -> Attention | None:
     if not math.prod(space.sizes) or root_indices(region, second, space.index(*at)) is None:
         return None
     scores = _scores(space, first, exponentials)
-    return None if scores is None else _tiled(space, scores, tuple(range(len(region.roots))), target)
+    return None if scores is None else (space, scores)
 
 
 def _has_types(first: Instruction, second: Instruction, exponentials: Exponentials) -> bool:
@@ -296,17 +308,12 @@ def _names(index: Index) -> set[str]:
 def _tiled(space: ProductSpace, scores: Scores, roots: tuple[int, ...], target: DeviceTarget) -> Attention | None:
     """The part with its tiles, or None where registers do not hold what a thread needs."""
     _, rows, columns, keys = space.sizes
-    depth = scores.depth
-    read = [
-        (scores.product.operands[scores.keys], scores.operand(scores.keys, variable(ALONG, depth)), ALONG, depth),
-        (space.hero.operands[space.operand_of(1)], _values_at(space), COLUMN, columns),
-    ]
-    vectors = _both([_vector(*value) for value in read])
+    depth, vectors = scores.depth, vectors_of(space, scores)
     if min(vectors) < 2:
         return None
     longest = max(-(-depth // vectors[0]), -(-columns // vectors[1]))
     lanes = min(WARP, 1 << (longest - 1).bit_length())
-    height = 1 if ROW in _names(read[0][1]) else min(rows, MOST_ROWS)
+    height = min(rows, MOST_ROWS) if scores.shares_keys else 1
     height = -(-rows // -(-rows // height))
     part = Attention(space, roots, scores, height, lanes, vectors)
     while height > 1 and height * sum(part.held) > MOST_HELD:
@@ -332,7 +339,16 @@ def _parts(tiles: int, rounds: int, slots: int) -> int:
     return -(-rounds // -(-rounds // parts))
 
 
-def _values_at(space: ProductSpace) -> Index:
+def vectors_of(space: ProductSpace, scores: Scores) -> tuple[int, int]:
+    """Neighbouring elements of a key, and of a value, that a thread reads together."""
+    depth, columns = scores.depth, space.sizes[2]
+    keys = scores.product.operands[scores.keys], scores.operand(scores.keys, variable(ALONG, depth))
+    values = space.hero.operands[space.operand_of(1)], values_at(space)
+    return _vector(*keys, ALONG, depth), _vector(*values, COLUMN, columns)
+
+
+def values_at(space: ProductSpace) -> Index:
+    """The index of an element of a value."""
     batch, _, columns, keys = space.sizes
     return space.operand_index(1, variable(BATCH, batch), variable(COLUMN, columns), variable(KEY, keys))
 
@@ -420,7 +436,7 @@ def walks(region: Region, segment: Segment[Attention], launch: Launch) -> list[W
         limits={ROW: rows, ALONG: scores.depth},
     )
     keys_of = scores.product.operands[scores.keys], scores.operand(scores.keys, depth)
-    values_of = space.hero.operands[space.operand_of(1)], _values_at(space)
+    values_of = space.hero.operands[space.operand_of(1)], values_at(space)
     multiplying = Work(part.height * (1 + 2 * stages / part.held[0]))
     if part.reads_ahead and part.vectors[0] == part.vectors[1] and part.pieces[0] == part.pieces[1]:
         both = multiplying + Work(part.height)

@@ -45,6 +45,7 @@ from hlo_opt.plans import (
     scatter,
     sliding_window,
     sort,
+    tensor_attention,
     tensor_matmul,
     tiled_transpose,
     window_scatter,
@@ -170,7 +171,8 @@ KINDS: list[Kind] = [
         inside=phases.inside,
         walks=grid_loop.walks,
     ),
-    Kind("attention", _PRODUCTS, whole=attention.match, walks=attention.walks),
+    Kind("attention", _PRODUCTS, whole=attention.match, has_rivals=True, walks=attention.walks),
+    Kind("tensor-attention", _PRODUCTS, whole=tensor_attention.match, walks=tensor_attention.walks),
     Kind("long-sort", _SORTS, whole=lambda region, target: long_sort.match(region), unheard=True, walks=sort.walks),
     Kind(
         "matrix-vector",

@@ -154,6 +154,17 @@ _ENTRIES = {
     " a = {t}[{rows},4,{columns}] broadcast(s), dimensions={0,1}\n w = {t}[{rows},4,{columns}] divide(e, a)\n"
     " ROOT r = {t}[{rows},4,32] dot(w, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, "
     "rhs_contracting_dims={1}",
+    "tensor-attention": "q = bf16[4,{rows},32] parameter(0)\n k = bf16[4,{columns},32] parameter(1)\n"
+    " z = {t}[] constant(0)\n l = {t}[] constant(-inf)\n"
+    " x = {t}[4,{rows},{columns}] dot(q, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, "
+    "rhs_contracting_dims={2}\n"
+    " m = {t}[4,{rows}] reduce(x, l), dimensions={2}, to_apply=most\n"
+    " b = {t}[4,{rows},{columns}] broadcast(m), dimensions={0,1}\n d = {t}[4,{rows},{columns}] subtract(x, b)\n"
+    " e = {t}[4,{rows},{columns}] exponential(d)\n s = {t}[4,{rows}] reduce(e, z), dimensions={2}, to_apply=sum\n"
+    " a = {t}[4,{rows},{columns}] broadcast(s), dimensions={0,1}\n w = {t}[4,{rows},{columns}] divide(e, a)\n"
+    " u = bf16[4,{rows},{columns}] convert(w)\n"
+    " ROOT r = bf16[4,{rows},32] dot(u, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, "
+    "rhs_contracting_dims={1}",
     "matmul": "x = f32[{rows},{columns}] parameter(0)\n y = f32[{columns},{rows}] parameter(1)\n"
     " ROOT r = f32[{rows},{rows}] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
     "tensor-matmul": "x = bf16[{rows},{columns}] parameter(0)\n y = bf16[{columns},{rows}] parameter(1)\n"
