@@ -57,6 +57,8 @@ from hlo_opt.ops.code import (
 )
 
 _INDENT = "  "
+_SHUFFLES = {"sync": "", "down": "_down", "up": "_up", "bits": "_xor"}
+"""What CUDA calls the kinds of `Shuffle`."""
 
 
 def expression_text(expression: Code) -> str:
@@ -81,10 +83,7 @@ def _piece(piece: Special) -> str:
         case PackedElement(bits, array, position):
             return f"hlo_get<{bits}>({array.text}, {expression_text(position)})"
         case Shuffle(kind, register, lane, cast):
-            inner = (
-                f"__shfl{'' if kind == 'sync' else f'_{kind}'}_sync(0xffffffffu, "
-                f"{'(int)' if cast else ''}{register.text}"
-            )
+            inner = f"__shfl{_SHUFFLES[kind]}_sync(0xffffffffu, {'(int)' if cast else ''}{register.text}"
             return f"{f'({cast})' if cast else ''}{inner}, {expression_text(lane)})"
 
 

@@ -557,6 +557,8 @@ class StretchText(ThreadText):
             return f"{shuffle.register.text}_of[hlo_thread + ({self.text(shuffle.lane)})]"
         shown, lane = f"{self.shuffled}_of", self.text(shuffle.lane)
         warp = "hlo_first" if self.lanes == WARP else f"hlo_first / {WARP} * {WARP}"
+        if shuffle.kind == "bits":
+            return f"{shown}[{warp} + (({_LANE}) ^ (int)({lane}))]"
         if self.is_same(shuffle.lane):
             if shuffle.kind == "down":  # the array is longer by a warp
                 return f"({_LANE} + ({lane}) < {WARP} ? {shown}[hlo_thread + ({lane})] : {shown}[hlo_thread])"

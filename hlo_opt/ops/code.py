@@ -59,8 +59,8 @@ class PackedElement:
 class Shuffle:
     """The value of another thread's register in the warp.
 
-    `kind`: `sync` reads lane `lane`, `down` the one `lane` lanes above, `up` the one below. `cast` is the type to
-    shuffle in where CUDA shuffles none so narrow, else "".
+    `kind`: `sync` reads lane `lane`, `down` the one `lane` lanes above, `up` the one below, `bits` the one whose number
+    differs in the bits of `lane`. `cast` is the type to shuffle in where CUDA shuffles none so narrow, else "".
     """
 
     kind: str

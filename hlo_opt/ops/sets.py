@@ -177,6 +177,11 @@ def is_product(instruction: Instruction) -> bool:
     return spec is not None and spec.kind is OpKind.CONTRACTION
 
 
+def multiplies_matrices(instruction: Instruction) -> bool:
+    """Whether an operation is a product of matrices, perhaps of several pairs."""
+    return instruction.opcode == "dot"
+
+
 def reorders(instruction: Instruction) -> bool:
     """Whether an operation copies its operand, possibly to another layout."""
     return instruction.opcode in ("copy", "transpose")

@@ -23,6 +23,7 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, array, edit
 from hlo_opt.ir.element_type import BF16, F16, F32, F64
 from hlo_opt.ops.contraction.table import DotDimensions, sum_type
+from hlo_opt.ops.reduction.softmax import attention_products
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.ops.terms import Terms
 from hlo_opt.passes.base import PassContext, RewritingPass
@@ -63,10 +64,12 @@ class DotStrengthReduction(RewritingPass):
         products = list(filter(_is_plain, computation.instructions))
         reads = Counter(operand for dot in products for operand in dict.fromkeys(dot.operands))
         readers = {dot: tuple(reads[o] for o in dot.operands) for dot in products}  # before sums replace them
+        # where queries and keys, and then weights and values, are multiplied, one kernel can do both
+        attention = set() if context.options.target.in_lanes else attention_products(computation.instructions)
         for i in products:
             if self._is_small(i) and _pays(i, module, context.options.target):
                 yield partial(_write_out, i)
-            elif (side := _matrix(i)) is not None:
+            elif i not in attention and (side := _matrix(i)) is not None:
                 share = 1 / CLEARLY if self._has_few_terms(i) else CLEARLY
                 if _sum_pays(i, side, readers[i][side], module, context.options.target, share):
                     yield partial(_write_as_sum, i, side)

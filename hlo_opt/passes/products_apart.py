@@ -50,10 +50,11 @@ def _around_product(i: Instruction) -> bool:
 
 
 def _product_of(kernel: Instruction, kernel_plan: Plan) -> Instruction | None:
-    """The product that the plan computes in tiles; else one that a routine computes faster than the kernel."""
+    """The product that the plan computes in tiles, or the first of them; else one that a routine computes faster than
+    the kernel."""
     part = kernel_plan.segments[0].part
     if isinstance(part, OfProduct):
-        return part.hero
+        return part.first
     return next((i for i in kernel.called_by("calls").instructions if is_product(i) and _is_for_a_routine(i)), None)
 
 

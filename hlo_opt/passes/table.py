@@ -22,6 +22,7 @@ from hlo_opt.passes.base import Pass
 
 _TABLE: dict[str, str] = {
     "algebraic-simplifier": "hlo_opt.passes.algebraic_simplifier:AlgebraicSimplifier",
+    "attention-fusion": "hlo_opt.passes.attention_fusion:AttentionFusion",
     "bitcast-hoisting": "hlo_opt.passes.bitcast_hoisting:BitcastHoisting",
     "bitcast-movement": "hlo_opt.passes.bitcast_movement:BitcastMovement",
     "boundary-narrowing": "hlo_opt.passes.boundary_narrowing:BoundaryNarrowing",
@@ -182,7 +183,8 @@ _MULTI_TENSOR = _HORIZONTAL.replace(
 )
 
 _OUTPUTS = (
-    "product-fusion,multi-output-fusion{levels=true,price-siblings=true},fusion-merger{weigh-kept=false},"
+    "attention-fusion,product-fusion,multi-output-fusion{levels=true,price-siblings=true},"
+    "fusion-merger{weigh-kept=false},"
     "multi-output-fusion{levels=true,price-siblings=true},cse,dce,row-fusion,online-softmax,cse,dce,"
     "fusion-merger{weigh-kept=false,short-rows=true},cse,dce"
 )
@@ -218,7 +220,8 @@ short rows as maxima, a softmax of long columns as one fold and a division, scan
 cumulative windows and reduces of dimensions that lie apart in parts, invariants of loops before them, then what
 xla-2026 does, but for sliding windows, and then horizontal fusion, or, where that is estimated to take less time,
 instruction fusion with our row-reduction kernels, which keep a softmax in one kernel, and priority fusion of what its
-rules left (large modules get only this by the default effort), both with short reductions folded where they are read;
+rules left (large modules get only this by the default effort), both with attention in one kernel where that pays, and
+short reductions folded where they are read;
 then what moves nothing and is in no kernel as bitcasts; then loops whose lanes do not need each other as one kernel;
 then kernels that are ready at the same time in one launch; then, in small modules, kernels and readers that take less
 time as one, whatever rule kept them apart; then kernels write less of what others read, where these can compute it;

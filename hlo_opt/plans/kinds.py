@@ -17,6 +17,7 @@ from hlo_opt.ops.emission import MOVERS
 from hlo_opt.ops.sets import LOOPS
 from hlo_opt.ops.spec import find
 from hlo_opt.plans import (
+    attention,
     batch,
     block_loop,
     block_scatter,
@@ -44,6 +45,7 @@ from hlo_opt.plans import (
     scatter,
     sliding_window,
     sort,
+    tensor_attention,
     tensor_matmul,
     tiled_transpose,
     window_scatter,
@@ -169,6 +171,8 @@ KINDS: list[Kind] = [
         inside=phases.inside,
         walks=grid_loop.walks,
     ),
+    Kind("attention", _PRODUCTS, whole=attention.match, has_rivals=True, walks=attention.walks),
+    Kind("tensor-attention", _PRODUCTS, whole=tensor_attention.match, walks=tensor_attention.walks),
     Kind("long-sort", _SORTS, whole=lambda region, target: long_sort.match(region), unheard=True, walks=sort.walks),
     Kind(
         "matrix-vector",

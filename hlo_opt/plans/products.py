@@ -125,6 +125,11 @@ class OfProduct:
         return self.space.hero
 
     @property
+    def first(self) -> Instruction:
+        """The product that needs no other: the only one, mostly."""
+        return self.hero
+
+    @property
     def block(self) -> int:
         """Threads per block."""
         return BLOCK

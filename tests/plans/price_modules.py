@@ -12,6 +12,9 @@ _CALLED = """
 sum { a = {t}[] parameter(0)
   b = {t}[] parameter(1)
   ROOT c = {t}[] add(a, b) }
+most { a = {t}[] parameter(0)
+  b = {t}[] parameter(1)
+  ROOT c = {t}[] maximum(a, b) }
 less { a = f32[] parameter(0)
   b = f32[] parameter(1)
   ROOT c = pred[] compare(a, b), direction=LT, type=TOTALORDER }
@@ -141,6 +144,27 @@ _ENTRIES = {
     "to_apply=less",
     "long-sort": "x = f32[4,{elements}] parameter(0)\n y = s32[4,{elements}] parameter(1)\n"
     " ROOT r = (f32[4,{elements}], s32[4,{elements}]) sort(x, y), dimensions={1}, to_apply=less_of_two",
+    "attention": "q = {t}[{rows},4,32] parameter(0)\n k = {t}[{rows},{columns},32] parameter(1)\n"
+    " z = {t}[] constant(0)\n l = {t}[] constant(-inf)\n"
+    " x = {t}[{rows},4,{columns}] dot(q, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, "
+    "rhs_contracting_dims={2}\n"
+    " m = {t}[{rows},4] reduce(x, l), dimensions={2}, to_apply=most\n"
+    " b = {t}[{rows},4,{columns}] broadcast(m), dimensions={0,1}\n d = {t}[{rows},4,{columns}] subtract(x, b)\n"
+    " e = {t}[{rows},4,{columns}] exponential(d)\n s = {t}[{rows},4] reduce(e, z), dimensions={2}, to_apply=sum\n"
+    " a = {t}[{rows},4,{columns}] broadcast(s), dimensions={0,1}\n w = {t}[{rows},4,{columns}] divide(e, a)\n"
+    " ROOT r = {t}[{rows},4,32] dot(w, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, "
+    "rhs_contracting_dims={1}",
+    "tensor-attention": "q = bf16[4,{rows},32] parameter(0)\n k = bf16[4,{columns},32] parameter(1)\n"
+    " z = {t}[] constant(0)\n l = {t}[] constant(-inf)\n"
+    " x = {t}[4,{rows},{columns}] dot(q, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, "
+    "rhs_contracting_dims={2}\n"
+    " m = {t}[4,{rows}] reduce(x, l), dimensions={2}, to_apply=most\n"
+    " b = {t}[4,{rows},{columns}] broadcast(m), dimensions={0,1}\n d = {t}[4,{rows},{columns}] subtract(x, b)\n"
+    " e = {t}[4,{rows},{columns}] exponential(d)\n s = {t}[4,{rows}] reduce(e, z), dimensions={2}, to_apply=sum\n"
+    " a = {t}[4,{rows},{columns}] broadcast(s), dimensions={0,1}\n w = {t}[4,{rows},{columns}] divide(e, a)\n"
+    " u = bf16[4,{rows},{columns}] convert(w)\n"
+    " ROOT r = bf16[4,{rows},32] dot(u, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, "
+    "rhs_contracting_dims={1}",
     "matmul": "x = f32[{rows},{columns}] parameter(0)\n y = f32[{columns},{rows}] parameter(1)\n"
     " ROOT r = f32[{rows},{rows}] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
     "tensor-matmul": "x = bf16[{rows},{columns}] parameter(0)\n y = bf16[{columns},{rows}] parameter(1)\n"

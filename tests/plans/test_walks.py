@@ -45,6 +45,8 @@ def test_there_is_a_module_of_every_kind() -> None:
 
 
 SIZES = {
+    "attention": (40, 300),
+    "tensor-attention": (200, 160),
     "block-scatter": (1024, 512),
     "register-transpose": (256, 512),
     "row-and-column-reduction": (4256, 160),

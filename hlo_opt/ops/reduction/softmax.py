@@ -9,10 +9,11 @@ import numpy as np
 
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.reduction.reducers import monoid, starts_with_identity
-from hlo_opt.ops.sets import COPIES, keeps_values
+from hlo_opt.ops.sets import COPIES, keeps_values, multiplies_matrices
 
 MOVES = COPIES | {"broadcast"}
 """Operations that pass the results of rows on."""
+_MOST_STEPS = 100  # values between a product and its softmax
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,21 @@ def folds(reduce: Instruction, opcode: str) -> bool:
     return starts_with_identity(reduce) and monoid(reduce.called_by("to_apply")) == opcode
 
 
-def sums_of(instructions: Iterable[Instruction]) -> list[Exponentials]:
-    """All such sums among the instructions, in order."""
+def sums_of(instructions: Iterable[Instruction], *, any_shape: bool = False) -> list[Exponentials]:
+    """All such sums among the instructions, in order. `any_shape`: the maximum may be that of x in another shape, so
+    that indices have to tell whether both are of the same rows."""
     totals = (i for i in instructions if i.opcode == "reduce" and folds(i, "add"))
-    return [folded for total in totals if (folded := _sum(total)) is not None]
+    return [folded for total in totals if (folded := _sum(total, any_shape=any_shape)) is not None]
 
 
-def _sum(total: Instruction) -> Exponentials | None:
+def unshaped(value: Instruction) -> Instruction:
+    """What a value is a copy of, perhaps in another shape."""
+    while keeps_values(value, COPIES):
+        value = value.operands[0]
+    return value
+
+
+def _sum(total: Instruction, *, any_shape: bool) -> Exponentials | None:
     powers = total.operands[0]
     while powers.opcode == "convert" and powers.shape.type.is_float:  # to an integer all but 1 become 0
         powers = powers.operands[0]
@@ -50,9 +59,12 @@ def _sum(total: Instruction) -> Exponentials | None:
     end = source(moved, lambda value: value.opcode in ("reduce", "select"))
     is_guarded = end is not None and end.opcode == "select"
     low = _guarded(end) if end is not None and is_guarded else end
-    if low is None or low.operands[0] is not x or not folds(low, "maximum"):
+    if low is None or not folds(low, "maximum"):
         return None
-    if low.ints("dimensions") != total.ints("dimensions"):
+    if any_shape:
+        if unshaped(low.operands[0]) is not unshaped(x):
+            return None
+    elif low.operands[0] is not x or low.ints("dimensions") != total.ints("dimensions"):
         return None
     return Exponentials(total, powers, x, moved, low, is_guarded)
 
@@ -89,9 +101,44 @@ def _is_all(value: Instruction, number: float) -> bool:
 def divided(weights: Instruction, exponentials: Exponentials) -> Instruction | None:
     """The divisor, where `weights` are the exponentials divided by their sum (perhaps rounded and moved); None
     otherwise."""
-    while keeps_values(weights, COPIES) or weights.opcode in ("convert", "transpose"):
+    while keeps_values(weights, COPIES | {"transpose"}) or (
+        weights.opcode == "convert" and weights.shape.type.is_float
+    ):
         weights = weights.operands[0]
     if weights.opcode != "divide" or weights.operands[0] is not exponentials.powers:
         return None
     by = weights.operands[1]
-    return by if source(by, lambda value: value is exponentials.total) is not None else None
+    end = source(by, lambda value: value is exponentials.total or value.opcode == "convert")
+    while end is not None and end is not exponentials.total and end.shape.type.is_float:
+        end = source(end.operands[0], lambda value: value is exponentials.total or value.opcode == "convert")
+    return by if end is exponentials.total else None
+
+
+def attention_products(instructions: Iterable[Instruction]) -> set[Instruction]:
+    """The products of matrices on both sides of a softmax: of one, its values are computed, and in the other, they are
+    weights."""
+    every = list(instructions)
+    products = [i for i in every if multiplies_matrices(i)]
+    found: set[Instruction] = set()
+    if len(products) < 2:
+        return found
+    for exponentials in sums_of(every, any_shape=True):
+        after = [i for i in products if any(divided(o, exponentials) is not None for o in i.operands[:2])]
+        before = _products_above(exponentials.x) if after else []
+        if len(before) == 1:
+            found.update((*before, *after))
+    return found
+
+
+def _products_above(value: Instruction) -> list[Instruction]:
+    """The products that a value needs, and not by way of another product."""
+    found, seen, stack = list[Instruction](), {value}, [value]
+    while stack and len(seen) < _MOST_STEPS:
+        current = stack.pop()
+        if multiplies_matrices(current):
+            found.append(current)
+            continue
+        fresh = [o for o in dict.fromkeys(current.operands) if o not in seen]
+        seen.update(fresh)
+        stack += fresh
+    return found

@@ -1,0 +1,64 @@
+"""Attention of many queries on tensor cores: every size, type and mask gives what the table says."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from hlo_opt.analysis.targets import DeviceTarget, target
+from hlo_opt.plans import Plan, choose
+from tests.attention_modules import MASKED, attention
+from tests.codegen.conftest import Tool
+
+
+@pytest.fixture(autouse=True)
+def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is used at all sizes: others are cheaper for the small ones that tests can run."""
+
+    def price(plan: Plan, target: DeviceTarget) -> SimpleNamespace:
+        return SimpleNamespace(us=float(plan.kind != "tensor-attention"))
+
+    monkeypatch.setattr(choose, "price", price)
+
+
+def all_agree(tool: Any, texts: list[str], relative: float = 0.02) -> None:
+    assert {tool.plan(text).kind for text in texts} == {"tensor-attention"}
+    tool.all_agree(texts, relative=relative)
+
+
+def test_sizes(tool: Any) -> None:
+    """Tiles of queries and chunks of keys that are whole or not, and lengths up to what registers hold."""
+    sizes = [(64, 64, 64, 64), (70, 64, 64, 70), (16, 16, 8, 16), (100, 128, 128, 20), (130, 32, 80, 65)]
+    texts = [attention(keys, depth, columns, rows=rows, t="bf16") for keys, depth, columns, rows in sizes]
+    assert [tool.plan(text).segments[0].part.chunk for text in texts] == [64, 64, 64, 32, 64]
+    all_agree(tool, texts)
+
+
+def test_types(tool: Any) -> None:
+    all_agree(tool, [attention(70, 32, rows=20, t="f16"), attention(70, 32, rows=20, t="f16", s="f16")], 0.004)
+    all_agree(tool, [attention(70, 32, rows=20, t="bf16", s="bf16")])
+
+
+@pytest.mark.parametrize("least", ["-inf", "-1e9"])
+def test_masks(tool: Any, least: str) -> None:
+    """Rows of which nothing is left have no result, as weights of 0 / 0, or that of all keys; others ignore them."""
+    text = attention(100, rows=17, t="bf16", scores=MASKED, least=least)
+    assert tool.plan(text).kind == "tensor-attention"
+    draw = np.random.default_rng(5)
+    shapes = ((2, 3, 17, 16), (2, 100, 3, 16), (2, 100, 3, 16))
+    given = [draw.normal(size=shape).astype(ml_dtypes.bfloat16) for shape in shapes]
+    for lengths in ((0, 100), (1, 63)):
+        tool.agrees(text, relative=0.02, inputs=[*given, np.array(lengths, np.int32)])
+
+
+def test_what_it_leaves_to_others(planner: Tool) -> None:
+    """Few queries, long or odd keys, f32, and devices without such pieces."""
+    others = [attention(70, 64, rows=15, t="bf16"), attention(70, 256, rows=16, t="bf16")]
+    others += [attention(70, 40, rows=16, t="bf16"), attention(70, 64, rows=16), attention(8, 64, rows=16, t="bf16")]
+    assert {planner.plan(text).kind for text in others} == {"attention"}
+    old = Tool(target=target("v100"))
+    assert old.plan(attention(70, 64, rows=16, t="bf16")).kind == "attention"
