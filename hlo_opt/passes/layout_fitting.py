@@ -14,7 +14,16 @@ from typing import ClassVar, Literal
 
 from hlo_opt.ir import Computation, Instruction, Module, Shape, edit
 from hlo_opt.ops import OpKind, find
-from hlo_opt.ops.sets import fused, is_elementwise, keeps_bytes, reuses_elements, tuple_elements, tuple_index
+from hlo_opt.ops.sets import (
+    COPIES,
+    fused,
+    is_elementwise,
+    keeps_bytes,
+    keeps_values,
+    reuses_elements,
+    tuple_elements,
+    tuple_index,
+)
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.simplify.dots import changes_sides
 from hlo_opt.plans.lane_search import obstacle
@@ -78,6 +87,8 @@ def _mixes_layouts(value: Instruction) -> bool:
     readers that take elements by index. Frameworks give it the layout of its first operand, which may be a transpose;
     products then find no matrix in it, and XLA gives all such arrays rows."""
     if not value.shape.is_array or value.shape.is_row_major or value.is_root or not is_elementwise(value):
+        return False
+    if keeps_values(value, COPIES):  # the program asks for this layout
         return False
     if fused(value) is not None:  # its computation says in which layout it writes
         return False

@@ -45,12 +45,18 @@ def kinds(*lines: str, preset: str = "default", joining: bool = True) -> list[st
         f"ROOT r = {S} transpose(s), dimensions={{1,0}}",
         f"ROOT r = {S} reverse(s), dimensions={{1}}",
         "ROOT r = f32[64,1]{1,0} slice(s), slice={[0:64], [63:64]}",
-        f"ROOT r = {S} reduce-window(s, i), {WINDOW}",
     ],
 )
 def test_what_reads_it_elsewhere_has_a_kernel_of_its_own(line: str, preset: str) -> None:
     found = kinds(SUM, line, preset=preset)
     assert len(found) == 2 and "cumulative" in found
+
+
+@pytest.mark.parametrize("preset", ["xla-2026", "xla-2023"])
+def test_a_window_of_it_has_a_kernel_of_its_own_but_with_ours(preset: str) -> None:
+    line = f"ROOT r = {S} reduce-window(s, i), {WINDOW}"
+    assert kinds(SUM, line) == ["cumulative"]  # folded in the same walk, a stage later
+    assert kinds(SUM, line, preset=preset) == ["cumulative", "cumulative"]
 
 
 def test_what_is_computed_beside_its_elements_is_fused() -> None:
