@@ -114,12 +114,12 @@ class TensorAttention(OfProduct):
 
     @property
     def average(self) -> float:
-        """The part of the rounds of a block that it runs, on average of all blocks; if all run at once, the longest
-        count."""
-        if self.mask is None or math.prod(self.tiles) <= _ONE_WAVE:
+        """The part of the rounds of all blocks that they run. Where all of them run at once, the longest keep the
+        device waiting, and half of what others save is lost."""
+        if self.mask is None:
             return 1.0
-        high = self.mask.last.high + 1
-        return min(1.0, (high / 2 + HEIGHT) / self.space.sizes[3])
+        part = min(1.0, ((self.mask.last.high + 1) / 2 + HEIGHT) / self.space.sizes[3])
+        return part if math.prod(self.tiles) > _ONE_WAVE else (1 + part) / 2
 
     @property
     def tables(self) -> tuple[Shape, Shape, Shape, Shape]:
