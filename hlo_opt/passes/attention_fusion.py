@@ -59,8 +59,10 @@ class AttentionFusion(FusionPass):
         if isinstance(engine.context.options.target, InLanes):
             return False  # routines that know a processor's caches
         changed = False
-        places = {i: n for n, i in enumerate(post_order(computation))}
+        places = _places(computation)
         for product in [i for i in places if _is_product(engine, i)]:
+            if product not in places:
+                continue  # it went into another
             for weights in dict.fromkeys(product.operands):
                 above = _above(engine, product, weights, places)
                 if above and self._pays(engine, product, above):
@@ -69,7 +71,7 @@ class AttentionFusion(FusionPass):
                     kernel = product
                     for producer in above:
                         kernel = engine.fuse(producer, kernel)
-                    changed = True
+                    changed, places = True, _places(computation)
                     break
         return changed
 
@@ -89,6 +91,10 @@ class AttentionFusion(FusionPass):
         if isinstance(sketch, Reason) or sketch.kind not in _KINDS:
             return False
         return sketch.price.us <= WORTH * math.fsum(_least(engine, kernel) for kernel in inside)
+
+
+def _places(computation: Computation) -> dict[Instruction, int]:
+    return {i: n for n, i in enumerate(post_order(computation))}
 
 
 def _is_product(engine: Engine, instruction: Instruction) -> bool:
