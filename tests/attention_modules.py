@@ -25,6 +25,15 @@ MASKED = (
     "l = {w} broadcast(o), dimensions={{}}",
     "x = {w} select(p, d, l)",
 )
+CAUSAL = (
+    "i = s32[{rows},{keys}] iota(), iota_dimension=0",
+    "j = s32[{rows},{keys}] iota(), iota_dimension=1",
+    "c = pred[{rows},{keys}] compare(i, j), direction=GE",
+    "p = pred[2,3,{rows},{keys}] broadcast(c), dimensions={{2,3}}",
+    "o = {s}[] constant({least})",
+    "l = {w} broadcast(o), dimensions={{}}",
+    "x = {w} select(p, d, l)",
+)
 
 
 def attention(

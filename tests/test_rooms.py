@@ -52,6 +52,7 @@ SUB_ROOMS = {
         "ways",
         "spec",
         "sets",
+        "masks",
         "coverage",
         "dynamic",
         "numeric",

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from hlo_opt.codegen.attention import LOWEST, at_most, finite
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.indices import thread_of, tile_of
 from hlo_opt.codegen.matmul import ALIGNMENT, inside, write
-from hlo_opt.codegen.scalars import memory_type, rounded, shuffled, stored, zero
-from hlo_opt.codegen.tree import Barrier
+from hlo_opt.codegen.scalars import literal, memory_type, rounded, shuffled, stored, zero
+from hlo_opt.codegen.tree import Barrier, Break
 from hlo_opt.codegen.vectors import Store, Targets, each_element
 from hlo_opt.ir import Shape
 from hlo_opt.ir.element_type import F32
-from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, divide, modulo, multiply, substitute
 from hlo_opt.ops.code import NOTHING, Code, Name, call, cell, code
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.attention import BATCH, BLOCK, KEY, ROW, pinned
@@ -30,7 +32,7 @@ HALVES = 2
 @dataclass(frozen=True)
 class _Frame:
     """What a thread computes: its batch, rows, warp and lane, the arrays in shared memory (queries, keys, values,
-    weights), and its registers."""
+    weights, and whether a row has no high score), and its registers."""
 
     part: TensorAttention
     batch: Expression
@@ -43,6 +45,7 @@ class _Frame:
     sums: Name
     tops: Sequence[Code]
     totals: Sequence[Code]
+    low: Name
 
     def at(self, index: Index, row: Expression, key: Expression) -> Index:
         """An index of the scores for a row and a key."""
@@ -72,6 +75,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[TensorAttention], first_
     builder.advise("unroll 1")
     with builder.loop(part.rounds, carries=True) as step:
         start = builder.declare_index("start", multiply(step, part.chunk))
+        _end_early(builder, frame, start)
 
         def existing(builder: Builder, key: Expression, value: Callable[[Expression], Code]) -> Code:
             """The value of a key, 0 for one that does not exist."""
@@ -107,6 +111,27 @@ def emit(builder: Builder, plan: Plan, segment: Segment[TensorAttention], first_
     _finish(builder, plan, segment, frame, targets)
 
 
+def _end_early(builder: Builder, frame: _Frame, start: Expression) -> None:
+    """Leave the loop over keys where a mask leaves nothing of this chunk and all after it, and each row has a score
+    beside which the weights of what it puts there are 0."""
+    part = frame.part
+    if part.mask is None:
+        return
+    last = builder.declare_index("last", add(substitute(part.mask.last, {ROW: frame.first}), constant(HEIGHT - 1)))
+    if last.low >= part.space.sizes[3] - 1:
+        return
+    least = literal(F32, np.float32(part.mask.other / 2))
+    with builder.branch(code("{} > {}", builder.text(start), builder.text(last))):
+        builder.add(Barrier())
+        with builder.branch(code("{} == 0", thread_of(BLOCK))):
+            builder.assign(cell(frame.low, 0), code("0"))
+        builder.add(Barrier())
+        with builder.branch(code("{} <= {} || {} <= {}", frame.tops[0], least, frame.tops[1], least)):
+            builder.assign(cell(frame.low, 0), code("1"))
+        builder.add(Barrier())
+        builder.add(Break(code("{} == 0", cell(frame.low, 0))))
+
+
 def _frame(builder: Builder, segment: Segment[TensorAttention]) -> _Frame:
     part = segment.part
     tables = [
@@ -127,10 +152,13 @@ def _frame(builder: Builder, segment: Segment[TensorAttention]) -> _Frame:
     tops = [builder.variable(F32, LOWEST) for _ in range(HALVES)]
     builder.name_after(part.scores.exponentials.total)
     totals = [builder.variable(F32, zero(F32)) for _ in range(HALVES)]
-    frame = _Frame(part, batch, first, (), warp, lane, tables, products, sums, tops, totals)
+    low = builder.fresh("low")
+    if part.mask is not None:
+        builder.array("int", low, 1, shared=True)
+    frame = _Frame(part, batch, first, (), warp, lane, tables, products, sums, tops, totals, low)
     last = part.space.sizes[1] - 1
     rows = [at_most(builder, "row", add(first, frame.line(half)), last) for half in range(HALVES)]
-    return _Frame(part, batch, first, rows, warp, lane, tables, products, sums, tops, totals)
+    return replace(frame, rows=rows)
 
 
 def _clear(builder: Builder, pieces: Name, count: int) -> None:

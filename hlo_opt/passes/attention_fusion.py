@@ -62,7 +62,7 @@ class AttentionFusion(FusionPass):
         places = _places(computation)
         for product in [i for i in places if _is_product(engine, i)]:
             if product not in places:
-                continue  # it is in another's kernel by now
+                continue  # it went into another
             for weights in dict.fromkeys(product.operands):
                 above = _above(engine, product, weights, places)
                 if above and self._pays(engine, product, above):
@@ -71,8 +71,7 @@ class AttentionFusion(FusionPass):
                     kernel = product
                     for producer in above:
                         kernel = engine.fuse(producer, kernel)
-                    places = _places(computation)
-                    changed = True
+                    changed, places = True, _places(computation)
                     break
         return changed
 

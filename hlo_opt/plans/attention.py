@@ -250,21 +250,21 @@ def _scores(space: ProductSpace, product: Instruction, exponentials: Exponential
     weights = space.hero.operands[space.operand_of(0)]
     at = space.operand_index(0, variable(BATCH, batch), variable(ROW, rows), variable(KEY, keys))
     powers, total, highest = exponentials.powers, exponentials.total, exponentials.highest
-    value, row = _index_of(weights, at, powers, {total}), _index_of(weights, at, total, {powers})
+    value, row = index_of(weights, at, powers, {total}), index_of(weights, at, total, {powers})
     if value is None or row is None or value != _folded(total, row, keys):
         return None
     if heroes_read([(weights, at)], depending_below(weights, {powers, total}), {powers: value, total: row}) is None:
         return None
     # the highest score of a row is that of the same keys
-    row = _index_of(exponentials.moved, value, highest, set())
+    row = index_of(exponentials.moved, value, highest, set())
     of_highest = None if row is None else _folded(highest, row, keys)
     x, base = exponentials.x, unshaped(exponentials.x)
     if of_highest is None:
         return None
-    read = _index_of(x, value, base, set())
-    if read is None or read != _index_of(highest.operands[0], of_highest, base, set()):
+    read = index_of(x, value, base, set())
+    if read is None or read != index_of(highest.operands[0], of_highest, base, set()):
         return None
-    there = _index_of(x, value, product, set())
+    there = index_of(x, value, product, set())
     if there is None:
         return None
     return _with_keys(Scores(product, exponentials, 0, there, value))
@@ -281,8 +281,9 @@ def _folded(reduce: Instruction, row: Index, keys: int) -> Index | None:
     )
 
 
-def _index_of(start: Instruction, at: Index, hero: Instruction, others: set[Instruction]) -> Index | None:
-    """The only index at which a start needs a hero, not through the others; None where there are several or none."""
+def index_of(start: Instruction, at: Index, hero: Instruction, others: set[Instruction]) -> Index | None:
+    """The only index at which a start needs a hero, and not by way of the others; None where there are several or
+    none."""
     over, found = depending_below(start, {hero}), set[Index]()
     for end in ends_needed([(start, at)], over - others, lambda i, _: i is hero):
         if end is None:

@@ -17,9 +17,33 @@ from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.element_type import ElementType
-from hlo_opt.ir.index_map import add, delinearize, divide, modulo, multiply, variable
+from hlo_opt.ir.index_map import (
+    Remainder,
+    Variable,
+    add,
+    delinearize,
+    divide,
+    modulo,
+    multiply,
+    split_constant,
+    variable,
+)
 from hlo_opt.ops.lowering import Element
-from hlo_opt.plans.attention import ALONG, BATCH, BLOCK, COLUMN, KEY, ROW, Scores, scores_of, values_at, vectors_of
+from hlo_opt.ops.masks import Mask, mask_of
+from hlo_opt.ops.reduction.softmax import unshaped
+from hlo_opt.plans.attention import (
+    ALONG,
+    BATCH,
+    BLOCK,
+    COLUMN,
+    KEY,
+    ROW,
+    Scores,
+    index_of,
+    scores_of,
+    values_at,
+    vectors_of,
+)
 from hlo_opt.plans.columns import SHARED_BYTES, WARP
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.plan import Launch, Region, Segment
@@ -38,6 +62,10 @@ _REGISTERS, _FREE, _FILE = 64, 16, 65536
 """Registers of a thread besides those for sums; those of these that prices add to all kernels; and the registers of a
 multiprocessor."""
 _TYPES = frozenset({"bf16", "f16"})
+_ONE_WAVE = 256  # blocks that devices run at once, about
+_LOWEST = -1e4
+"""The most that a mask may leave of a score, so that its weight is 0 beside that of any score of more than half of
+it."""
 _WEIGHING = Work(14, 1)
 """The work of a weight: highest, difference, exponential, sum, rounding."""
 
@@ -49,12 +77,14 @@ class TensorAttention(OfProduct):
     scores   what the weights are computed from
     chunk    keys that shared memory holds at a time
     vectors  neighbouring elements of a key, and of a value, that a thread reads together
+    mask     the last key of a query of which anything is left, by its number among the rows, if a mask says so
     """
 
     kind: ClassVar[str] = "tensor-attention"
     scores: Scores = field(compare=False)
     chunk: int = 64
     vectors: tuple[int, int] = (1, 1)
+    mask: Mask | None = field(default=None, compare=False)
 
     @property
     def first(self) -> Instruction:
@@ -83,6 +113,15 @@ class TensorAttention(OfProduct):
         return batch, -(-rows // HEIGHT)
 
     @property
+    def average(self) -> float:
+        """The part of the rounds of all blocks that they run. Where all of them run at once, the longest keep the
+        device waiting, and half of what others save is lost."""
+        if self.mask is None:
+            return 1.0
+        part = min(1.0, ((self.mask.last.high + 1) / 2 + HEIGHT) / self.space.sizes[3])
+        return part if math.prod(self.tiles) > _ONE_WAVE else (1 + part) / 2
+
+    @property
     def tables(self) -> tuple[Shape, Shape, Shape, Shape]:
         """The arrays in shared memory: queries, a chunk of keys, one of values, and weights; lines are padded."""
         depth, columns = self.scores.depth, self.space.sizes[2]
@@ -101,8 +140,8 @@ class TensorAttention(OfProduct):
         return Segment(self, math.prod(self.tiles), max(self.vectors), resident=resident, rereads=True)
 
     def shared_bytes(self, block: int) -> int:
-        """Bytes of the arrays in shared memory."""
-        return sum(table.byte_size for table in self.tables)
+        """Bytes of the arrays in shared memory, and of a flag."""
+        return sum(table.byte_size for table in self.tables) + 4 * (self.mask is not None)
 
 
 def match(region: Region, target: DeviceTarget) -> TensorAttention | None:
@@ -123,9 +162,26 @@ def match(region: Region, target: DeviceTarget) -> TensorAttention | None:
     if min(vectors) < 2:
         return None
     for chunk in _CHUNKS:
-        part = TensorAttention(space, tuple(range(len(region.roots))), scores, chunk, vectors)
+        part = TensorAttention(space, tuple(range(len(region.roots))), scores, chunk, vectors, _mask(scores))
         if part.shared_bytes(BLOCK) <= SHARED_BYTES:
             return part
+    return None
+
+
+def _mask(scores: Scores) -> Mask | None:
+    """The mask of the scores, if the last key of a query is known from that of the first query of a block: it grows
+    with the number of the row, or a tile of rows begins again where that does."""
+    x = scores.exponentials.x
+    base = unshaped(x)
+    at = index_of(x, scores.value, base, set())
+    mask = None if at is None else mask_of(base, at, KEY)
+    if mask is None or mask.other > _LOWEST:
+        return None
+    match split_constant(mask.last)[0]:
+        case Variable(name=name) if name == ROW:
+            return mask
+        case Remainder(left=Variable(name=name), divisor=divisor) if name == ROW and divisor % HEIGHT == 0:
+            return mask
     return None
 
 
@@ -133,7 +189,8 @@ def walks(region: Region, segment: Segment[TensorAttention], launch: Launch) -> 
     """The walks that fill the arrays in shared memory, multiply, weigh, and write the outputs."""
     part, space, scores = segment.part, segment.part.space, segment.part.scores
     batch, rows, columns, keys = space.sizes
-    threads, rounds, chunk = segment.blocks * BLOCK, part.rounds, part.chunk
+    threads, chunk = segment.blocks * BLOCK, part.chunk
+    rounds = max(1, math.ceil(part.rounds * part.average))
     thread = variable(THREAD, threads)
     number, tile = delinearize(divide(thread, BLOCK), part.tiles)
     inside = modulo(thread, BLOCK)

@@ -50,6 +50,19 @@ def _sloped(x: Array) -> Array:
     return jax.nn.softmax(jnp.where(away > 0, -1e30, wide), -1).astype(x.dtype)
 
 
+def _decoded(q: Array, k: Array, v: Array, lengths: Array) -> Array:
+    """A step of decoding: queries of 32 heads, four of which share keys and values, and a length for each sequence."""
+    groups = q.reshape(q.shape[0], k.shape[2], -1, q.shape[2])
+    scores = jnp.einsum("bgrd,bsgd->bgrs", groups, k, preferred_element_type=F32) * q.shape[2] ** -0.5
+    there = jnp.arange(k.shape[1])[None] < lengths[:, None]
+    weights = jax.nn.softmax(jnp.where(there[:, None, None], scores, -1e9), -1)
+    return jnp.einsum("bgrs,bsgd->bgrd", weights.astype(v.dtype), v).reshape(q.shape)
+
+
+def _attended(q: Array, k: Array, v: Array) -> Array:
+    return jax.nn.dot_product_attention(q, k, v, is_causal=True)
+
+
 def _gated(x: Array) -> tuple[Array, Array]:
     most, places = lax.top_k(jax.nn.softmax(x, -1), 2)
     return most / most.sum(-1, keepdims=True), places
@@ -142,6 +155,10 @@ def models() -> list[Program]:
         _pattern("rotary embedding of f32 bf16 32x2048x16x128", _rotated, spec(BF16, 32, 2048, 16, 128), *[halves] * 2),
         _pattern("capped softmax bf16 64x1024x1024", _capped, spec(BF16, 64, 1024, 1024)),
         _pattern("ALiBi, causal softmax bf16 4x16x1024x1000", _sloped, spec(BF16, 4, 16, 1000, 1000)),
+        _pattern("decoding, 32 heads in 8 groups bf16 16x4096x128", _decoded, spec(BF16, 16, 32, 128),
+            *[spec(BF16, 16, 4096, 8, 128)] * 2, spec(I32, 16)),
+        _pattern("causal attention bf16 4x2048x16x64", _attended, *[spec(BF16, 4, 2048, 16, 64)] * 3,
+            reason="products of all queries and keys, and a weight for each: instructions"),
         _pattern("two best of 64 gates f32 262144x64", _gated, spec(F32, 1 << 18, 64)),
         _pattern("s8 by blocks of 32 to bf16 8192x8192", _of_blocks, spec(S8, *of_67m), spec(BF16, 8192, 256)),
         _pattern("s4 by blocks of 32 to bf16 8192x8192", _of_blocks, spec(S4, *of_67m), spec(BF16, 8192, 256),

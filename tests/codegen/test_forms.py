@@ -65,8 +65,10 @@ def test_both_forms_agree(kind: str) -> None:
             np.testing.assert_array_equal(lanes, one)
         else:
             wide = np.complex128 if one.dtype.kind == "c" else np.float64
+            # in lanes, weights of values are rounded before they are multiplied: a sum of few is of their size
+            least = 1e-2 if "attention" in kind else 1e-5
             np.testing.assert_allclose(
-                lanes.astype(wide), one.astype(wide), rtol=2e-2 if one.itemsize < 4 else 1e-5, atol=1e-5
+                lanes.astype(wide), one.astype(wide), rtol=2e-2 if one.itemsize < 4 else 1e-5, atol=least
             )
 
 

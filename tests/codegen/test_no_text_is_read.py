@@ -173,11 +173,13 @@ def test_code_generation_looks_into_few_texts() -> None:
 def is_of_spaces(name: str) -> bool:
     """Whether a file's `.index` is the position of an element in a space, which is no text."""
     return name in {
+        "attention.py",
         "builder.py",
         "cumulative.py",
         "matmul.py",
         "matrix_vector.py",
         "sliding_window.py",
+        "tensor_attention.py",
         "tensor_matmul.py",
     }
 

@@ -11,7 +11,7 @@ import pytest
 
 from hlo_opt.analysis.targets import DeviceTarget, target
 from hlo_opt.plans import Plan, choose
-from tests.attention_modules import MASKED, attention
+from tests.attention_modules import CAUSAL, MASKED, attention
 from tests.codegen.conftest import Tool
 
 
@@ -53,6 +53,24 @@ def test_masks(tool: Any, least: str) -> None:
     given = [draw.normal(size=shape).astype(ml_dtypes.bfloat16) for shape in shapes]
     for lengths in ((0, 100), (1, 63)):
         tool.agrees(text, relative=0.02, inputs=[*given, np.array(lengths, np.int32)])
+
+
+def test_chunks_of_which_a_mask_leaves_nothing(tool: Any) -> None:
+    """They are left out where the scores say that their weights are 0."""
+    causal = [attention(200, 32, rows=200, t="bf16", scores=CAUSAL, least=least) for least in ("-inf", "-1e9", "-10")]
+    assert [tool.plan(text).segments[0].part.mask is not None for text in causal] == [True, True, False]
+    assert " break;" in tool.kernel(causal[0]).source
+    all_agree(tool, [*causal, attention(100, 32, rows=200, t="bf16", scores=CAUSAL)])
+
+
+def test_a_row_without_a_high_score_takes_all_chunks(tool: Any) -> None:
+    text = attention(200, 32, rows=70, t="bf16", scores=CAUSAL, least="-1e9")
+    query, key = np.zeros((2, 3, 70, 32)), np.zeros((2, 200, 3, 32))
+    query[..., 0], key[..., 0] = 1e5, -1e5  # scores of -1e10 beside masked ones of -1e9: these have all the weight
+    value = np.random.default_rng(3).normal(size=(2, 200, 3, 32))
+    given = [array.astype(ml_dtypes.bfloat16) for array in (query, key, value)]
+    assert tool.plan(text).segments[0].part.mask is not None
+    tool.agrees(text, relative=0.02, inputs=given)
 
 
 def test_what_it_leaves_to_others(planner: Tool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -31,6 +33,19 @@ def launched(text: str, device: str | DeviceTarget = "h100_sxm") -> list[str]:
 def test_one_kernel(device: str) -> None:
     assert launched(LONG, device) == ["fusion"]
     assert launched(attention(2048, 64, rows=8), device) == ["fusion"]
+
+
+def test_layers_after_one_another() -> None:
+    """What became one kernel makes the queries of the next layer."""
+    text = attention(512, 64, t="bf16")
+    first = text.replace("ROOT r", "r")
+    second = first[first.index("  d =") : first.rindex("}")].replace("dot(q,", "dot(q_2,")
+    names = re.findall(r"^  (\w+) =", second, re.MULTILINE)
+    for name in names:
+        second = re.sub(rf"\b{name}\b(?![({{=])", f"{name}_2", second)
+    queries = "  q_2 = bf16[2,3,1,64] tanh(r)\n"
+    both = first[: first.rindex("}")] + queries + second.replace("  r_2 =", "  ROOT r_2 =") + "}\n"
+    assert launched(both) == ["fusion", "fusion"]
 
 
 def test_scores_in_another_shape() -> None:

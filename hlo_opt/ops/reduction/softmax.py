@@ -130,6 +130,25 @@ def attention_products(instructions: Iterable[Instruction]) -> set[Instruction]:
     return found
 
 
+def roundings_between(instructions: Iterable[Instruction]) -> set[Instruction]:
+    """The operations of a softmax between two products, from the differences to the highest on, whose roundings a
+    kernel of all three may leave out, or do before it divides."""
+    every = list(instructions)
+    products = attention_products(every)
+    found: set[Instruction] = set()
+    for exponentials in sums_of(every, any_shape=True) if products else ():
+        difference, of_sum = exponentials.powers.operands[0], exponentials.total.operands[0]
+        if not any(divided(o, exponentials) is not None for product in products for o in product.operands[:2]):
+            continue
+        stack = [difference, of_sum]
+        while stack:
+            current = stack.pop()
+            if current not in found and current not in products:
+                found.add(current)
+                stack += current.users
+    return found
+
+
 def _products_above(value: Instruction) -> list[Instruction]:
     """The products that a value needs, and not by way of another product."""
     found, seen, stack = list[Instruction](), {value}, [value]

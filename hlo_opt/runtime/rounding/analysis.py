@@ -10,6 +10,8 @@ an array; everything else has the reference's value, a lower and an upper bound,
   not, it is a tie, and may come out either way;
 - bounds are checked against moved values: K runs in lockstep in which each inexact operation is moved at random by an
   eighth to a quarter of its tolerance, which is still more than most real backends differ (`calibration`);
+- what rounds in a softmax between two products may be left out, or done before the division: one kernel computes all
+  three (`hlo_opt.plans.attention`);
 - for an operation without a rule, such as a factorization, other backends are assumed to compute the exact result of
   slightly different operands (backward stability; N. Higham, "Accuracy and Stability of Numerical Algorithms", 1.5):
   the moved values alone determine its bounds.
@@ -38,6 +40,7 @@ from hlo_opt.ops.calls.products import multiplies_tf32
 from hlo_opt.ops.control.meaning import zeros
 from hlo_opt.ops.dynamic import Evaluate, takes_dynamic
 from hlo_opt.ops.reduction.reducers import monoid
+from hlo_opt.ops.reduction.softmax import roundings_between
 from hlo_opt.ops.sets import IDEMPOTENT, started
 from hlo_opt.ops.spread import (
     element_type_of,
@@ -134,6 +137,7 @@ class SpreadInterpreter(Interpreter):
         """Runs operations on plain arrays."""
         pool = generator.uniform(0.5, 1.0, _POOL)
         self._pool = np.where(generator.random(_POOL) < 0.5, -pool, pool)
+        self.loose: set[Instruction] = set()
         self._ties: dict[Instruction, int] = {}
         self._scalars: dict[Computation, Program | None] = {}
 
@@ -154,6 +158,7 @@ class SpreadInterpreter(Interpreter):
         known = computation in self._programs
         program = super().program(computation)
         if not known:
+            self.loose |= roundings_between(computation.instructions)
             for step in program.steps:
                 if not step.is_taken:
                     step.evaluate = cast("Evaluate", self._wrapped(step.instruction, step.evaluate))

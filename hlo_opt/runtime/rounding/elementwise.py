@@ -10,7 +10,7 @@ lie on both sides of the decision has an uncertain outcome: a tie.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Protocol
 
 import numpy as np
@@ -32,10 +32,12 @@ class Analyst(Evaluator, Protocol):
 
     rewritten  whether the other module may round where the original does not, and the other way round
     precise    whether the other backend's division and square root follow IEEE 754
+    loose      operations that may be so rounded in any case
     """
 
     rewritten: bool
     precise: bool
+    loose: Set[Instruction]
 
     def noise(self, shape: tuple[int, ...]) -> Array:
         """Random numbers of magnitude between a half and one, of both signs."""
@@ -75,7 +77,7 @@ def _within(instruction: Instruction, evaluate: Face, spec: OpSpec, tolerance: f
     rounds = element_type.is_float and (tolerance > 0 or spec.spread.rounds)
 
     def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
-        loose = analyst.rewritten and rounds
+        loose = rounds and (analyst.rewritten or instruction in analyst.loose)
         if not tolerance and not loose and not any(type(v) is Spread for v in values):
             return evaluate(analyst, instruction, values)
 
