@@ -8,7 +8,7 @@ from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.sets import is_product
 from hlo_opt.ops.spec import OpKind, find
-from hlo_opt.plans.kinds import PRODUCT_KINDS
+from hlo_opt.plans.kinds import ATTENTION_KINDS, PRODUCT_KINDS
 from hlo_opt.plans.products import terms_of
 from hlo_opt.plans.sketch import Sketch
 
@@ -54,8 +54,8 @@ def has_long_product(state: FusionState, kernel: Instruction) -> bool:
 
 
 def is_product_kernel(sketch: Sketch) -> bool:
-    """Whether threads of a kernel share the terms of its product."""
-    return sketch.kind in PRODUCT_KINDS
+    """Whether threads of a kernel share the terms of its products."""
+    return sketch.kind in PRODUCT_KINDS | ATTENTION_KINDS
 
 
 def _is_contraction(opcode: str) -> bool:

@@ -21,12 +21,10 @@ from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
 from hlo_opt.ops.sets import COPIES, keeps_values, launches, multiplies_matrices
 from hlo_opt.passes.base import FusionPass
-from hlo_opt.plans.attention import Attention
-from hlo_opt.plans.tensor_attention import TensorAttention
+from hlo_opt.plans.kinds import ATTENTION_KINDS
 
 WORTH = 0.95
 """The most that the kernel may take, relative to all that it stands for."""
-_KINDS = (Attention.kind, TensorAttention.kind)
 MOST_BETWEEN = 12
 """The most kernels, and views of what they write, between the products."""
 
@@ -88,7 +86,7 @@ class AttentionFusion(FusionPass):
         for producer in above:
             cluster = merge_clusters(state.cluster(producer), cluster, producer)
         sketch = state.sketch_of(cluster)
-        if isinstance(sketch, Reason) or sketch.kind not in _KINDS:
+        if isinstance(sketch, Reason) or sketch.kind not in ATTENTION_KINDS:
             return False
         return sketch.price.us <= WORTH * math.fsum(_least(engine, kernel) for kernel in inside)
 

@@ -330,7 +330,9 @@ def kinds_for(region: Region) -> list[Kind]:
 
 
 PRODUCT_KINDS = frozenset(kind.name for kind in KINDS if kind.product is not None)
-"""The names of the kinds whose threads share the terms of a product."""
+"""The names of the kinds that compute one product, and whose threads share its terms."""
+ATTENTION_KINDS = frozenset({attention.Attention.kind, tensor_attention.TensorAttention.kind})
+"""The names of the kinds that compute two products and the softmax between them."""
 
 _BY_NAME = {kind.name: kind for kind in KINDS}
 
