@@ -18,7 +18,7 @@ from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.lanes_blocks import block_function
 from hlo_opt.codegen.lanes_chunks import Chunks, chunks_of
 from hlo_opt.codegen.lanes_text import ThreadText
-from hlo_opt.codegen.lanes_updates import KIND, VALUES, update_of
+from hlo_opt.codegen.lanes_updates import update_of
 from hlo_opt.codegen.threads import is_ordered, leaves, meets, only_counts, threads_meet
 from hlo_opt.codegen.tree import (
     Aligned,
@@ -32,7 +32,7 @@ from hlo_opt.codegen.tree import (
     walk,
 )
 from hlo_opt.diag.time_limit import check_time
-from hlo_opt.ops.code import Cell
+from hlo_opt.ops.code import Cell, Name
 
 
 def launcher_name(kernel: Kernel) -> str:
@@ -223,6 +223,8 @@ class _Part:
     chunks: Chunks | None = None
     computing: str = ""
     """The function that computes a thread's value before `function` combines it with memory; "" without one."""
+    arrays: tuple[tuple[str, Name], ...] = ()
+    """The types and names of the arrays between the two."""
 
 
 def _of_threads(kernel: Kernel) -> str:
@@ -240,13 +242,15 @@ def _part(kernel: Kernel, segment: BlockRange, name: str) -> tuple[str, _Part]:
     shared = {p.name for p in kernel.tree.parameters if not (p.constant and p.alone)}
     shared |= {table.name for table in kernel.tree.tables if isinstance(table, Kept)}
     update = update_of(segment.body, shared) if is_ordered(kernel) else None
+    arrays = () if update is None else update.arrays
     if update is None:
         text, computing = _function(kernel, segment.body, name), ""
     else:
         computing = f"{name}_values"
-        text = _function(kernel, update.computing, computing, f"{KIND}* {VALUES.text}, ")
-        text += _function(kernel, update.combining, name, f"const {KIND}* {VALUES.text}, ")
-    return text, _Part(segment.first, segment.last, name, leaves(segment.body), computing=computing)
+        held = [f"{kind}* {array.text}, " for kind, array in arrays]
+        text = _function(kernel, update.computing, computing, "".join(held))
+        text += _function(kernel, update.combining, name, "".join(f"const {one}" for one in held))
+    return text, _Part(segment.first, segment.last, name, leaves(segment.body), computing=computing, arrays=arrays)
 
 
 def _segments(kernel: Kernel) -> list[BlockRange]:
@@ -295,9 +299,10 @@ def _threads(kernel: Kernel, part: _Part, names: str) -> str:
     indices = "hlo::Index{t, 0, 0}, hlo::Index{(int)b, 0, 0}"
     loop = f"    for (int t = 0; t < {block}; ++t)\n      "
     if part.computing:
-        computing = f"{part.computing}({indices}, {VALUES.text}, {names});\n"
-        combining = f"{part.function}({indices}, {VALUES.text}, {names});\n"
-        return f"    {KIND} {VALUES.text}[{block}];\n{simd}{loop}{computing}{loop}{combining}"
+        given = ", ".join([*(array.text for _, array in part.arrays), names])
+        computing, combining = (f"{f}({indices}, {given});\n" for f in (part.computing, part.function))
+        declared = "".join(f"    {kind} {array.text}[{block}];\n" for kind, array in part.arrays)
+        return f"{declared}{simd}{loop}{computing}{loop}{combining}"
     return f"{'' if is_ordered(kernel) else simd}{loop}{part.function}({indices}, {names});\n"
 
 

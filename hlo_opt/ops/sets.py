@@ -337,6 +337,11 @@ def solves_triangles(instruction: Instruction) -> bool:
     return instruction.opcode == "triangular-solve"
 
 
+def takes_root(instruction: Instruction) -> bool:
+    """Whether it factors matrices A as L L^H by their own opcode."""
+    return instruction.opcode == "cholesky"
+
+
 def transforms_lines(instruction: Instruction) -> bool:
     """Whether it computes discrete Fourier transforms."""
     return instruction.opcode == "fft"

@@ -25,6 +25,7 @@ from pathlib import Path
 from hlo_opt.diag import BackendError
 from hlo_opt.diag.kept import kept_folder
 from hlo_opt.diag.time_limit import TimeUpError, time_left
+from hlo_opt.runtime.host.build_folders import build_folder, take_away_stale
 
 FLAGS = (
     "-O3",
@@ -255,8 +256,8 @@ def build(
     BackendError as `built` and `processor_called`, and OSError."""
     command = find_compiler()
     base = (*command, *FLAGS, *processor_called(command, march).flags)
-    with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as name:
-        folder, commands, objects = Path(name), list[list[str]](), list[str]()
+    with build_folder(path.parent) as folder:
+        commands, objects = list[list[str]](), list[str]()
         for units, flags in parts:
             for text in units:
                 source = folder / f"unit{len(objects)}.cpp"
@@ -283,8 +284,8 @@ def has_room(folder: Path) -> bool:
 
 def _build(command: tuple[str, ...], units: Sequence[str], path: Path) -> None:
     in_steps = len(units) > 1 or CALLS in command
-    with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as name:
-        folder = Path(name)
+    take_away_stale(path.parent)
+    with build_folder(path.parent) as folder:
         commands = []
         for number, text in enumerate(units):
             source = folder / f"unit{number}.cpp"

@@ -7,8 +7,10 @@ import math
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
-from hlo_opt.ir import Shape
+from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ops.call_config import solved_by_trsm
 from hlo_opt.ops.calls.order import plain_sort
+from hlo_opt.ops.custom_calls.table import routine
 from hlo_opt.ops.linalg.table import solved
 from hlo_opt.ops.sets import solves_triangles, takes_first, transforms_lines
 from hlo_opt.runtime.host.own_routines import Number
@@ -81,7 +83,8 @@ def substitution_of(op: CallOp, shapes: Sequence[Shape]) -> tuple[int, ...] | No
     the diagonal is ones, and what they compute with. None for other steps, and where systems do not lie as one
     dimension."""
     i = op.instruction
-    if not solves_triangles(i) or len(op.inputs) != 2 or len(op.outputs) != 1:
+    how = solved(i) if solves_triangles(i) else solved_by_trsm(i) if _is_trsm(i) else None
+    if how is None or len(op.inputs) != 2 or len(op.outputs) != 1:
         return None
     all_shapes = [shapes[b] for b in (*op.inputs, *op.outputs)]
     matrix, sides = all_shapes[:2]
@@ -90,7 +93,7 @@ def substitution_of(op: CallOp, shapes: Sequence[Shape]) -> tuple[int, ...] | No
     batches = as_one(*((s, range(s.rank - 2)) for s in all_shapes))
     if number is None or not plain or batches is None:
         return None
-    left, lower, transpose, unit = solved(i)
+    left, lower, transpose, unit = how
     strides = [(s.strides[-2], s.strides[-1]) for s in all_shapes]
     columns = sides.dimensions[-1] if left else sides.dimensions[-2]
     if transpose in ("TRANSPOSE", "ADJOINT"):
@@ -99,6 +102,10 @@ def substitution_of(op: CallOp, shapes: Sequence[Shape]) -> tuple[int, ...] | No
         strides, lower = [pair[::-1] for pair in strides], not lower
     across = (stride for pair in strides for stride in pair)
     return (matrix.dimensions[-1], columns, *across, *batches, int(not lower), int(unit), number)
+
+
+def _is_trsm(instruction: Instruction) -> bool:
+    return routine(instruction.word("custom_call_target", "")) == "trsm"
 
 
 class Direction(IntEnum):

@@ -47,6 +47,7 @@ def _routines() -> dict[str, tuple[tuple[str, ...], str]]:
     for number in (Number.F32, Number.F64):
         real = _TYPES[number]
         routines[substitution_name(number)] = (("host_substitution.h",), f"substitute_words<{real}>")
+        routines[factorization_name(number)] = (("host_factorization.h",), f"factor_words<{real}>")
         headers = ("host_product.h", "host_transform.h")
         routines[transform_name(number)] = (headers, f"Transformer<{real}>::transform_words")
     return routines
@@ -60,6 +61,11 @@ def product_name(number: Number) -> str:
 def substitution_name(number: Number) -> str:
     """The routine for triangular systems of a type."""
     return f"substitution_{number.name.lower()}"
+
+
+def factorization_name(number: Number) -> str:
+    """The routine for factorizations of matrices of a type."""
+    return f"factorization_{number.name.lower()}"
 
 
 def transform_name(number: Number) -> str:

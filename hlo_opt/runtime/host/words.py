@@ -30,12 +30,14 @@ from hlo_opt.runtime.host.own_calls import (
     substitution_of,
     transform_of,
 )
+from hlo_opt.runtime.host.own_factorizations import factorization_of
 from hlo_opt.runtime.host.own_routines import (
     CONVERSION,
     CONVOLUTION,
     SELECTION,
     SORT,
     Number,
+    factorization_name,
     product_name,
     substitution_name,
     transform_name,
@@ -365,6 +367,9 @@ class _Writer:
                 elif (substitution := substitution_of(op, self.shapes)) is not None:
                     *numbers, number = substitution
                     self.own(substitution_name(Number(number)), *buffers, *numbers)
+                elif (factorization := factorization_of(op, self.shapes)) is not None:
+                    number, *numbers = factorization
+                    self.own(factorization_name(Number(number)), *numbers)
                 elif (transform := transform_of(op, self.shapes)) is not None:
                     direction, number, *numbers = transform
                     self.own(transform_name(Number(number)), *buffers, direction, *numbers)
@@ -485,6 +490,8 @@ def _routine(op: CallOp, shapes: Any) -> str:
         return "a sort of the host's own (host_sort.h)"
     if substitution_of(op, shapes) is not None:
         return "a substitution of the host's own (host_substitution.h)"
+    if factorization_of(op, shapes) is not None:
+        return "a factorization of the host's own (host_factorization.h)"
     if transform_of(op, shapes) is not None:
         return "a transform of the host's own (host_transform.h)"
     spec = find(op.call)
