@@ -290,7 +290,7 @@ HALVES = (
     "i = s32[10] iota(), iota_dimension=0; two = s32[] constant(2); t = s32[10] broadcast(two), dimensions={}; h = "
 )
 example(
-    "gather-repeats",
+    "gather-at-known-places",
     "f",
     f"x: T[5,3]; {HALVES}s32[10] divide(i, t); j = s32[10,1] reshape(h); T[10,3] gather(x, j), {ROW}",
     (

@@ -1,18 +1,21 @@
 """Reshapes, transposes and copies that keep every element in its place in memory become bitcasts, which launch nothing.
 
-JAX writes many a transpose with a layout that makes it one. Source of the idea:
+JAX writes many a transpose with a layout that makes it one. In a kernel nothing is launched in either case, but a
+reshape of an operand counts as a reading of its own in XLA's cost analysis (xla/service/hlo_cost_analysis.cc,
+FusionParameterReadBytes), and a bitcast does not. Source of the idea:
 xla/hlo/transforms/expanders/reshape_decomposer.cc and xla/service/layout_normalization.cc.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
-from hlo_opt.ir import Computation, Instruction, Shape, edit
-from hlo_opt.ops.sets import launches, tuple_index
+from hlo_opt.ir import Computation, Instruction, Module, Shape, edit
+from hlo_opt.ir.walk import executed_computations
+from hlo_opt.ops.sets import fused, launches, tuple_index
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.plans.choose import is_left_to_library
 
@@ -25,6 +28,7 @@ class BitcastMovement(RewritingPass):
     reshapes  reshapes, too, not only transposes and copies; passes that look for loops know reshapes better
     inputs    reshapes that no kernel could contain: their operand is an input of the computation, such as a weight, or
               a library's result, and only loops and libraries read them
+    kernels   in kernels instead: reshapes of an operand that the kernel reads in another way, too
     """
 
     name: ClassVar[str] = "bitcast-movement"
@@ -33,6 +37,13 @@ class BitcastMovement(RewritingPass):
 
     reshapes: bool = True
     inputs: bool = True
+    kernels: bool = False
+
+    def computations(self, module: Module) -> Iterable[Computation]:
+        if not self.kernels:
+            return super().computations(module)
+        bodies = [fused(i) for c in executed_computations(module) for i in c.instructions]
+        return dict.fromkeys(body for body in bodies if body is not None)
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         waited_for = {p for i in computation.instructions for p in i.control_predecessors}
@@ -41,7 +52,10 @@ class BitcastMovement(RewritingPass):
                 continue
             if not _moves_nothing(i) or _is_result(i):
                 continue
-            if self.reshapes or i.opcode != "reshape" or (self.inputs and _is_handed_on(i)):
+            if self.kernels:
+                if i.opcode == "reshape" and _reads_what_others_read(i):
+                    yield partial(_put, i)
+            elif self.reshapes or i.opcode != "reshape" or (self.inputs and _is_handed_on(i)):
                 yield partial(_put, i)
 
 
@@ -51,6 +65,11 @@ def _is_handed_on(reshape: Instruction) -> bool:
     if value.parameter_number is None and tuple_index(value) is None and not is_left_to_library(value):
         return False
     return not any(launches(user) and not is_left_to_library(user) for user in reshape.users)
+
+
+def _reads_what_others_read(reshape: Instruction) -> bool:
+    value = reshape.operands[0]
+    return value.parameter_number is not None and len(value.users) > 1
 
 
 def _put(move: Instruction) -> None:

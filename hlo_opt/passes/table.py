@@ -203,7 +203,7 @@ _PRESETS = {
         f"instruction-fusion{{may-duplicate=true}},fusion-merger,cse,dce),"
         f"priority-fusion{{sliding-windows=true,own-prices=true,constants=false}},cse,dce,{_OUTPUTS}),"
         f"bitcast-movement,dce,{_MULTI_TENSOR},while-fusion,dce,launch-packing,dce,kernel-joining,dce,"
-        "boundary-narrowing,cse,dce,bitcast-hoisting"
+        "boundary-narrowing,cse,dce,bitcast-hoisting,bitcast-movement{kernels=true}"
     ),
     "xla-2023": (
         "fixpoint(instruction-fusion{may-duplicate=false,row-kernels=false},instruction-fusion{row-kernels=false},"

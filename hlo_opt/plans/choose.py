@@ -53,7 +53,10 @@ def planning_of(
     kinds = kinds_for(region)
     if any(k.unheard for k in kinds) and not (_is_unheard(region) if long_sorts is None else long_sorts):
         kinds = [k for k in kinds if not k.unheard]
-    alone = _whole(region, target, kinds)
+    limit = None if is_small(region) else _limit_reason(region)
+    wholes = _wholes(region, target, kinds)
+    # of what is refused in any case, no price is asked
+    alone = _cheapest(region, wholes, target) if limit is None else next(iter(wholes), None)
     opened = None if alone is None else kind_of(alone).inside
     inside = opened(alone) if alone is not None and opened is not None else ()
     asked = [
@@ -72,9 +75,8 @@ def planning_of(
     reason = scatter.refusal(region)
     if reason is not None:
         return reason
-    reason = None if is_small(region) else _limit_reason(region)
-    if reason is not None:
-        return reason
+    if limit is not None:
+        return limit
     return lambda: _launch(region, [alone]) if alone is not None else _competing(region, target, kinds)
 
 
@@ -165,9 +167,9 @@ def arranged_group(
     return parts
 
 
-def _whole(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Part | None:
-    """The region as one part of a kind for whole regions: of the first kind that matches, or, if that has rivals or
-    fewer threads than a warp, of the cheapest. On a CPU a block for all rounds has no rival: no barrier of all blocks
+def _wholes(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> list[Part]:
+    """The region as one part of kinds for whole regions: of the first kind that matches, and, if that has rivals or
+    fewer threads than a warp, of the next ones. On a CPU a block for all rounds has no rival: no barrier of all blocks
     is as cheap as its own."""
     candidates: list[Part] = []
     for kind in kinds:
@@ -177,7 +179,7 @@ def _whole(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Part 
             candidates.append(part)
             if launch.grid * launch.block >= WARP and (target.in_lanes or not kind.has_rivals):
                 break
-    return _cheapest(region, candidates, target)
+    return candidates
 
 
 def _product(region: Region, product: ProductSpace, target: DeviceTarget, kinds: Sequence[Kind]) -> Part | None:

@@ -106,3 +106,39 @@ def test_between_two_products_nothing_is_launched_for_a_reshape(rest: str) -> No
         assert i.opcode != "reshape"
         inside = {o.opcode for c in i.called() for o in c.instructions}
         assert not inside or inside & {"sine", "dot"}
+
+
+STAGE = """HloModule m
+
+k {
+  x = f32[8,4] parameter(0)
+  y = f32[8,4] parameter(1)
+  a = f32[8,2,2] reshape(x)
+  b = f32[8,2,2] reverse(a), dimensions={2}
+  c = f32[8,4] reshape(b)
+  d = f32[32] reshape(y)
+  e = f32[8,4] reshape(d)
+  f = f32[8,4] maximum(x, c)
+  ROOT r = f32[8,4] add(f, e)
+}
+
+ENTRY e {
+  p = f32[8,4] parameter(0)
+  q = f32[8,4] parameter(1)
+  ROOT s = f32[8,4] fusion(p, q), kind=kLoop, calls=k
+}
+"""
+
+
+def test_in_a_kernel_what_is_read_in_another_way_too_is_a_bitcast() -> None:
+    module = hlo_opt.parse(STAGE)
+    found, _ = hlo_opt.fuse(module, passes="bitcast-movement{kernels=true}", simplify="never")
+    hlo_opt.verify(found)
+    (body,) = (c for c in found.computations if c is not found.entry)
+    # `a` reads what `f` reads; `d` is the only reader of its operand
+    assert [i.opcode for i in body.instructions if i.opcode in ("bitcast", "reshape")].count("bitcast") == 1
+    given = [np.random.default_rng(2).normal(size=(8, 4)).astype(np.float32) for _ in range(2)]
+    (want,), (got,) = hlo_opt.evaluate(module, given), hlo_opt.evaluate(found, given)
+    assert want.tobytes() == got.tobytes()
+    whole, _ = hlo_opt.fuse(hlo_opt.parse(STAGE))
+    assert sum(i.opcode == "bitcast" for c in whole.computations for i in c.instructions) == 1

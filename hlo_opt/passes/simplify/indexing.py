@@ -12,6 +12,7 @@ from hlo_opt.ir.element_type import PRED
 from hlo_opt.ops.indexing.gather_dimensions import scatter_dimensions
 from hlo_opt.ops.reduction.reducers import monoid, picks
 from hlo_opt.passes.simplify.constants import computed
+from hlo_opt.passes.simplify.digits import digits_of, rotation_of
 from hlo_opt.passes.simplify.reading import bounds, is_a, uniform
 from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.site import Site
@@ -162,31 +163,29 @@ def gather_rows(i: Instruction, site: Site) -> Instruction | None:
 
 
 @rule(
-    "gather-repeats",
+    "gather-at-known-places",
     "gather",
-    "gather along a dimension at known places in steps, each k times, all again t times = slice, broadcast and reshape",
+    "gather along a dimension at known places: slice, reverse, transpose, broadcast and reshape where these are digits "
+    "with steps (i // k, i % k, i ^ c), concatenate of two slices for (i + c) % n",
     "the same elements are read; places from transcendental functions are computed as the interpreter computes them",
 )
-def gather_repeats(i: Instruction, site: Site) -> Instruction | None:
+def gather_at_known_places(i: Instruction, site: Site) -> Instruction | None:
     value, indices = i.operands
     along = _only_dimension(i)
     numbers = None if along is None else computed(indices, MOST_PLACES)
     if along is None or numbers is None or numbers.size < 2:
         return None
-    size = value.shape.dimensions[along]
-    repeats = _repeats([min(max(int(n), 0), size - 1) for n in numbers.reshape(-1).tolist()])
-    if repeats is None:
-        return None
-    times, count, each, start, step = repeats
-    parts = [SliceDimension(0, n) for n in value.shape.dimensions]
-    parts[along] = SliceDimension(start, start + (count - 1) * step + 1, step)
-    part = value if (start, count, step) == (0, size, 1) else site.slice(value, parts)
-    before, after = part.shape.dimensions[:along], part.shape.dimensions[along + 1 :]
-    if times == each == 1:
-        return part
-    new = [*([times] if times > 1 else []), count, *([each] if each > 1 else [])]
-    mapped = [*range(along), along + (times > 1), *range(along + len(new), len(new) + value.shape.rank - 1)]
-    return site.reshape(site.broadcast(part, [*before, *new, *after], mapped), i.shape.dimensions)
+    last = value.shape.dimensions[along] - 1
+    places = np.array([min(max(int(n), 0), last) for n in numbers.reshape(-1).tolist()])
+    if (first := rotation_of(places, last + 1)) is not None:
+        ends = [(first, last + 1), (0, first)]
+        sizes = value.shape.dimensions
+        parts = [
+            [SliceDimension(*e) if d == along else SliceDimension(0, n) for d, n in enumerate(sizes)] for e in ends
+        ]
+        return site.concatenate([site.slice(value, p) for p in parts], along)
+    digits = digits_of(places)
+    return None if digits is None else site.reshape(digits.read(value, along, site), i.shape.dimensions)
 
 
 MOST_PLACES = 1 << 14
@@ -205,21 +204,6 @@ def _only_dimension(i: Instruction) -> int | None:
     if i.ints("offset_dims") != others or any(sizes[d] != value.shape.dimensions[d] for d in others):
         return None
     return along if i.shape.rank == value.shape.rank and value.shape.dimensions[along] else None
-
-
-def _repeats(places: list[int]) -> tuple[int, int, int, int, int] | None:
-    """Places as a pattern: how often the sequence repeats, how many places it has, how often each is repeated in a row,
-    the first place, and the step from one to the next. None for places without such a pattern."""
-    changes = [n for n in range(1, len(places)) if places[n] != places[n - 1]]
-    each = changes[0] if changes else len(places)
-    again = next((n for n in changes if places[n] == places[0]), len(places))
-    count, rest = divmod(again, each)
-    step = places[each] - places[0] if count > 1 else 1
-    if rest or step < 1 or len(places) % again:
-        return None
-    if any(p != places[0] + n % again // each * step for n, p in enumerate(places)):
-        return None
-    return len(places) // again, count, each, places[0], step
 
 
 @rule("scatter-nothing", "scatter", "scatter of no updates = its operand", "nothing is written")
