@@ -37,3 +37,35 @@ def test_codes_of_few_numbers_are_meant(value: str, between: str, found: bool) -
     text = text.replace(line, f"{line}\n{rounded}")
     assert (TOOL.plan(text).kind == "attention") == found
     assert bool(attention_products(hlo_opt.parse(text).entry.instructions)) == found
+
+
+LATER = ("other = {w} reverse(d), dimensions={{3}}", "x = {w} add(d, other)")
+"""Scores that need those of other keys."""
+
+
+@pytest.mark.parametrize("value", ["top", "total"])
+def test_a_softmax_of_other_rows(value: str) -> None:
+    """The highest score, or the sum, of the row whose number is the key's."""
+    text = attention(4, rows=4)
+    own = f"broadcast({value}), dimensions={{0,1,2}}"
+    assert TOOL.plan(text).kind == "attention"
+    assert own in text
+    assert TOOL.plan(text.replace(own, f"broadcast({value}), dimensions={{0,1,3}}")).kind != "attention"
+
+
+def test_scores_that_need_those_of_other_keys() -> None:
+    assert TOOL.plan(attention(70, scores=LATER)).kind != "attention"
+
+
+def test_the_highest_score_of_a_key() -> None:
+    """A maximum over all rows instead of over all keys, of which there are as many."""
+    text = attention(4, rows=4)
+    by_row = "reduce(x, lowest), dimensions={3}"
+    assert by_row in text
+    assert TOOL.plan(text.replace(by_row, by_row.replace("3", "2"))).kind != "attention"
+
+
+def test_queries_that_differ_from_key_to_key() -> None:
+    """Heads of the product are keys of the softmax."""
+    text = attention(3, rows=4, scores=("x = {w} transpose(d), dimensions={{0,3,2,1}}",))
+    assert TOOL.plan(text).kind != "attention"
