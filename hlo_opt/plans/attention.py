@@ -37,7 +37,7 @@ from hlo_opt.ops.contraction.table import index_dot
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.reduction.softmax import Exponentials, divided, sums_of, unshaped
 from hlo_opt.ops.sets import multiplies_matrices
-from hlo_opt.plans.columns import WARP, WIDEST_BITS
+from hlo_opt.plans.columns import SHARED_BYTES, WARP, WIDEST_BITS
 from hlo_opt.plans.element_reads import depending_below, ends_needed, heroes_read
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.plan import Launch, Region, Segment
@@ -307,7 +307,7 @@ def _names(index: Index) -> set[str]:
 
 
 def _tiled(space: ProductSpace, scores: Scores, roots: tuple[int, ...], target: DeviceTarget) -> Attention | None:
-    """The part with its tiles, or None where registers do not hold what a thread needs."""
+    """The part with its tiles, or None where registers or shared memory do not hold what is needed."""
     _, rows, columns, keys = space.sizes
     depth, vectors = scores.depth, vectors_of(space, scores)
     if min(vectors) < 2:
@@ -316,14 +316,16 @@ def _tiled(space: ProductSpace, scores: Scores, roots: tuple[int, ...], target: 
     lanes = min(WARP, 1 << (longest - 1).bit_length())
     height = min(rows, MOST_ROWS) if scores.shares_keys else 1
     height = -(-rows // -(-rows // height))
-    part = Attention(space, roots, scores, height, lanes, vectors)
-    while height > 1 and height * sum(part.held) > MOST_HELD:
-        height = -(-height // 2)
+    while True:
         part = Attention(space, roots, scores, height, lanes, vectors)
-    if height * sum(part.held) > MOST_HELD:
-        return None
-    parts = _parts(math.prod(part.tiles), -(-keys // part.stretch), target.core_count * part.resident)
-    return replace(part, parts=parts)
+        if height * sum(part.held) <= MOST_HELD:
+            parts = _parts(math.prod(part.tiles), -(-keys // part.stretch), target.core_count * part.resident)
+            part = replace(part, parts=parts)
+            if part.shared_bytes(BLOCK) <= SHARED_BYTES:
+                return part
+        if height == 1:
+            return None
+        height = -(-height // 2)
 
 
 def _parts(tiles: int, rounds: int, slots: int) -> int:

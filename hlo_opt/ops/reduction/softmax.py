@@ -51,7 +51,7 @@ def unshaped(value: Instruction) -> Instruction:
 
 def _sum(total: Instruction, *, any_shape: bool) -> Exponentials | None:
     powers = total.operands[0]
-    while powers.opcode == "convert" and powers.shape.type.is_float:  # to an integer all but 1 become 0
+    while _rounds(powers):  # to an integer all but 1 become 0
         powers = powers.operands[0]
     if powers.opcode != "exponential" or powers.operands[0].opcode != "subtract":
         return None
@@ -67,6 +67,12 @@ def _sum(total: Instruction, *, any_shape: bool) -> Exponentials | None:
     elif low.operands[0] is not x or low.ints("dimensions") != total.ints("dimensions"):
         return None
     return Exponentials(total, powers, x, moved, low, is_guarded)
+
+
+def _rounds(value: Instruction) -> bool:
+    """Whether a value is another rounded to a float that still is about the same: with 8 bits or fewer it is a code for
+    few numbers, which is what the program asks for."""
+    return value.opcode == "convert" and value.shape.type.is_float and value.shape.type.bits >= 16
 
 
 def _guarded(choice: Instruction) -> Instruction | None:
@@ -101,15 +107,13 @@ def _is_all(value: Instruction, number: float) -> bool:
 def divided(weights: Instruction, exponentials: Exponentials) -> Instruction | None:
     """The divisor, where `weights` are the exponentials divided by their sum (perhaps rounded and moved); None
     otherwise."""
-    while keeps_values(weights, COPIES | {"transpose"}) or (
-        weights.opcode == "convert" and weights.shape.type.is_float
-    ):
+    while keeps_values(weights, COPIES | {"transpose"}) or _rounds(weights):
         weights = weights.operands[0]
     if weights.opcode != "divide" or weights.operands[0] is not exponentials.powers:
         return None
     by = weights.operands[1]
     end = source(by, lambda value: value is exponentials.total or value.opcode == "convert")
-    while end is not None and end is not exponentials.total and end.shape.type.is_float:
+    while end is not None and end is not exponentials.total and _rounds(end):
         end = source(end.operands[0], lambda value: value is exponentials.total or value.opcode == "convert")
     return by if end is exponentials.total else None
 
