@@ -292,7 +292,7 @@ example
             "  s = f32[64]{0} negate(p)\n  ROOT t = f32[64]{0} tanh(s)\n}\n"
         ),
         "short": "the run was stopped after {limit} rewrites, before this edge",
-        "change": "a larger `--stop-after-step`",
+        "change": "give a larger `--stop-after-step`",
     }
 
 
