@@ -61,6 +61,8 @@ class AttentionFusion(FusionPass):
         changed = False
         places = {i: n for n, i in enumerate(post_order(computation))}
         for product in [i for i in places if _is_product(engine, i)]:
+            if product not in places:  # inside another kernel by now
+                continue
             for weights in dict.fromkeys(product.operands):
                 above = _above(engine, product, weights, places)
                 if above and self._pays(engine, product, above):
@@ -70,6 +72,7 @@ class AttentionFusion(FusionPass):
                     for producer in above:
                         kernel = engine.fuse(producer, kernel)
                     changed = True
+                    places = {i: n for n, i in enumerate(post_order(computation))}  # with the kernel just made
                     break
         return changed
 
