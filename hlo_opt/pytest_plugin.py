@@ -32,6 +32,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("hlo_opt_goldens", "folders whose .hlo files are golden files", type="paths", default=[])
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Raises pytest.UsageError for a folder of the setting that does not exist: its tests would be lost unseen."""
+    for folder in config.getini("hlo_opt_goldens"):
+        if not folder.exists():
+            raise pytest.UsageError(f"hlo_opt_goldens: there is no folder {shown(str(folder))}")
+
+
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """A file of golden tests, for a golden file in a folder of the setting, or anywhere with the option."""
     if file_path.suffix not in (".hlo", ".txt", ".json"):

@@ -60,3 +60,10 @@ def test_a_run_line_is_no_more_trusted_than_elsewhere(project: pytest.Pytester) 
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines(["*HLO340 a RUN line cannot give `-o` to `hlo-opt print`"])
     assert not (project.path / "stolen").exists()
+
+
+def test_a_folder_of_the_setting_that_does_not_exist_is_an_error(project: pytest.Pytester) -> None:
+    project.makepyprojecttoml('[tool.pytest.ini_options]\nhlo_opt_goldens = ["goldens", "golden"]\n')
+    done = run(project)
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["*hlo_opt_goldens: there is no folder *golden"])

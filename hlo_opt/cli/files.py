@@ -9,13 +9,14 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from hlo_opt.cli.habits import ASKED, wants_colour
 from hlo_opt.cli.progress import stop_waiting
 from hlo_opt.diag import ParseError, Source, UsageError
-from hlo_opt.diag.errors import printable
+from hlo_opt.diag.errors import nearest, printable
 
 if TYPE_CHECKING:
     from hlo_opt.forms.kinds import Form
@@ -87,7 +88,25 @@ def read_bytes(name: str) -> tuple[bytes, str]:
             path = str(chosen(Path(name)))
         return Path(path).read_bytes(), path
     except (OSError, ValueError) as error:
-        raise UsageError(_why(error), filename=path) from None
+        raise UsageError(_why(error), filename=path, hint=_near_file(path, error)) from None
+
+
+MOST_NAMES, LIKENESS = 10_000, 0.8
+"""Files of a folder that are looked at for the one that is meant, and how alike names must be: names of files have
+endings in common."""
+
+
+def _near_file(name: str, error: OSError | ValueError) -> str | None:
+    """The hint for a misspelt file: the one beside it whose name is most like it."""
+    if not isinstance(error, FileNotFoundError):
+        return None
+    folder, base = os.path.split(name)
+    try:
+        with os.scandir(folder or ".") as entries:
+            close = nearest(base, [e.name for e in islice(entries, MOST_NAMES)], likeness=LIKENESS)
+    except OSError:
+        return None
+    return None if close is None else f"did you mean {printable(os.path.join(folder, close))}?"
 
 
 def _why(error: OSError | ValueError) -> str:

@@ -114,7 +114,25 @@ def _instead_of_option(name: str, context: click.Context | None, verb: str) -> s
         return close or "`hlo-opt --help` lists its options; those of a verb follow the verb"
     if any(name in p.opts for p in context.find_root().command.params):
         return f"it comes before the verb: hlo-opt {name} {verb}"
-    return close or f"`hlo-opt {verb} --help` lists all"
+    return close or f"{_verbs_with(name, context)}`hlo-opt {verb} --help` lists all"
+
+
+VERBS_SHOWN = 3
+"""Verbs with an option that a hint names."""
+
+
+def _verbs_with(name: str, context: click.Context) -> str:
+    """The verbs that have an option, for one that this verb has not; empty without one."""
+    root = context.find_root()
+    group = root.command
+    if not isinstance(group, click.Group):
+        return ""
+    verbs = [(verb, group.get_command(root, verb)) for verb in group.list_commands(root)]
+    having = [verb for verb, command in verbs if command and any(name in p.opts for p in command.params)]
+    if len(having) > VERBS_SHOWN:
+        having[VERBS_SHOWN:] = [f"{len(having) - VERBS_SHOWN} more"]
+    listed = " and ".join(filter(None, (", ".join(having[:-1]), *having[-1:])))
+    return f"an option of {listed}; " if having else ""
 
 
 def _named_by_option(name: str, context: click.Context) -> str | None:

@@ -344,7 +344,7 @@ def check_command(
     fused form of FILE.
 
     Outputs may differ by rounding: each element has its own bound. Exit status 1 when one differs by more. An output is
-    called weak where agreement says little: its bound is above 5% of its value, or it is constant, NaN, or does not
+    called weak where agreement says little: its bound is above 5 % of its value, or it is constant, NaN, or does not
     depend on the inputs.
 
     --expect-fused runs nothing: it checks that instructions are in one kernel of the result.

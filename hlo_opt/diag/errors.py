@@ -14,9 +14,10 @@ from hlo_opt.diag.source import Span
 _CONTEXT = 160  # characters of a source line that are shown around the carets
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word most like a misspelt one, or None when none is close."""
-    matches = difflib.get_close_matches(word[:200], list(known), n=1, cutoff=0.6)
+def nearest(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
+    """The known word most like a misspelt one, or None when none is close.
+    `likeness` is from 0, no letter in common, to 1, the same word."""
+    matches = difflib.get_close_matches(word[:200], list(known), n=1, cutoff=likeness)
     return matches[0] if matches else None
 
 

@@ -161,6 +161,9 @@ def no_reason(code: str) -> UsageError:
         beside = [c for c in known if c[:4] == wanted[:4]]
         near = sorted(beside, key=lambda c: abs(int(c[3:]) - int(wanted[3:])))[:2]
         hint = f"near it: {', '.join(sorted(near))}; " if near else ""
+    elif wanted[3:].isdecimal() and any(c[:3] == wanted[:3] for c in known):  # other digits are no slip of the pen
+        longer = [c for c in sorted(known) if c.startswith(wanted)][:2]
+        hint = f"{', '.join(longer)} and others begin so; " if longer else ""
     else:
         close = did_you_mean(wanted, known)
         hint = f"{close} " if close else ""

@@ -321,6 +321,8 @@ def _on_line(report: ExplainReport, name: str) -> list[int]:
     if not places:
         what = f"on line {name}" if line else f"in {name}"
         known = {f"{file}:{number}" for number in lines} or _files(report)
+        if lines and line.isdecimal() and all(map(str.isdecimal, lines)):  # not the line whose number is spelt alike
+            known = {f"{file}:{min(lines, key=lambda n: (abs(int(n) - int(line)), int(n)))}"}
         near = did_you_mean(name if lines else _slashed(file).rpartition("/")[2], sorted(known))
         raise UsageError(f"no edge begins or ends {what}", hint=near or "--by line lists the lines that have some")
     return places

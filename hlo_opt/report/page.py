@@ -152,7 +152,9 @@ LEAST = 1e-3
 
 
 def microseconds(value: float) -> str:
-    """A time given in microseconds, three figures, in the unit that suits: `8.12 us`, `1.2 ms`."""
+    """A time given in microseconds, three figures, in the unit that suits: `8.12 us`, `1.2 ms`; `0 us` below LEAST."""
+    if abs(value) < LEAST:
+        return "0 us"
     for limit, factor, unit in ((999.5, 1.0, "us"), (999.5e3, 1e3, "ms")):
         if abs(value) < limit:
             return f"{value / factor:.3g} {unit}"

@@ -151,7 +151,7 @@ def _output_words(output: OutputReport) -> list[str | Word]:
         return [f"{count(output.differing)} of {count(total)} elements are off{first}"]
     words: list[str | Word] = ["equal"]
     if output.rounded:
-        share = f"{output.share:.0%}" if output.share >= 0.01 else "less than 1%"
+        share = f"{100 * output.share:.0f} %" if output.share >= 0.01 else "less than 1 %"
         words = [
             f"largest difference {output.max_error:.3g} (relative {output.max_relative:.2g}); {share} of the allowed "
             f"rounding error, "

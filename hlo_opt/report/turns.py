@@ -16,7 +16,7 @@ from hlo_opt.cutting.bisect import (
     Series,
     StepDifference,
 )
-from hlo_opt.cutting.questions import ENDED
+from hlo_opt.cutting.questions import ENDED, NAN
 from hlo_opt.report.page import Page, Word, counted
 
 LINES_SHOWN = 24
@@ -83,7 +83,9 @@ def stays_lines(bisection: Bisection, stays: NoChange, shown: Sequence[Alone] | 
     if shown is None:
         return lines
     if not shown:
-        lines.append("  no instruction of it shows it alone: it takes several of them")
+        lines.append("  no instruction of it shows it alone, on drawn inputs: it takes several of them")
+        if title == NAN:
+            lines.append("  `hlo-opt run FILE --check-nans` names the instruction that makes the first one")
     for one in shown[:ALONE_SHOWN]:
         lines.append(f"  {one.name} ({one.opcode}) alone: {one.answer}{f'  {one.source}' if one.source else ''}")
     if len(shown) > ALONE_SHOWN:

@@ -123,6 +123,11 @@ class Enclosure:
         return float(size[loose].sum()) / total if total and np.isfinite(total) else float(loose.mean())
 
 
+def ulps(value: float) -> str:
+    """A number of ULP, four figures, written out: `0.5`, `1,665,000`."""
+    return f"{value:.4g}" if not 9999.5 <= value < 1e15 else f"{float(f'{value:.4g}'):,.0f}"
+
+
 @dataclass(frozen=True)
 class ElementDifference:
     """An element that is off. `index` has one entry per dimension; `ulp` is infinite where only one value is NaN, and 0
@@ -142,8 +147,8 @@ class ElementDifference:
         if self.bound == 0:
             return f"{place}: expected {self.expected}, got {self.actual} (must be equal)"
         return (
-            f"{place}: expected {self.expected}, got {self.actual}, {self.ulp:.4g} ULP apart (bound {self.bound:.4g} "
-            f"ULP)"
+            f"{place}: expected {self.expected}, got {self.actual}, {ulps(self.ulp)} ULP apart (bound "
+            f"{ulps(self.bound)} ULP)"
         )
 
 

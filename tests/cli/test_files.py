@@ -161,3 +161,14 @@ def test_what_the_stream_cannot_write_is_escaped(monkeypatch):
     files.show(made, err=True)
     stream.flush()
     assert stream.buffer.getvalue() == b"gr\\xf6\\xdfer\n"
+
+
+def test_a_misspelt_file_is_answered_with_the_one_beside_it(tmp_path):
+    (tmp_path / "softmax.hlo").write_text("HloModule m")
+    with pytest.raises(UsageError, match="no such file") as caught:
+        files.read_bytes(str(tmp_path / "sofmax.hlo"))
+    assert caught.value.hint == f"did you mean {tmp_path / 'softmax.hlo'}?"
+    for far in ("other.hlo", "nowhere/softmax.hlo"):
+        with pytest.raises(UsageError, match="no such file") as caught:
+            files.read_bytes(str(tmp_path / far))
+        assert caught.value.hint is None

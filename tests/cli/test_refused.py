@@ -22,6 +22,16 @@ from hlo_opt.cli.group import run
         ("--seed 3 fuse m.hlo", "HLO361 hlo-opt has no option '--seed'", "those of a verb follow the verb"),
         ("fuse --presett x m.hlo", "HLO361 hlo-opt fuse has no option '--presett'", "did you mean --preset?"),
         ("fuse --color never m.hlo", "HLO361 hlo-opt fuse has no option '--color'", "hlo-opt --color fuse"),
+        (
+            "check m.hlo --max-kernels 3",
+            "HLO361 hlo-opt check has no option '--max-kernels'",
+            "an option of fuse and explain; `hlo-opt",
+        ),
+        (
+            "print m.hlo --target h100",
+            "HLO361 hlo-opt print has no option '--target'",
+            "more; `hlo-opt print --help` lists all",
+        ),
         ("run -z m.hlo", "HLO361 hlo-opt run has no option '-z'", "`hlo-opt run --help` lists all"),
         ("fuse", "HLO362 hlo-opt fuse needs FILE", "`hlo-opt fuse --help` shows what it takes"),
         ("convert m.hlo", "HLO362 hlo-opt convert needs OUT", "`hlo-opt convert --help`"),

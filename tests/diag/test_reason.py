@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hlo_opt.diag import Reason, ReasonSpec, UsageError, reason_spec, register_reason
+from hlo_opt.diag import Reason, ReasonSpec, UsageError, no_reason, reason_spec, register_reason
 from hlo_opt.diag.reason import declared, forget_reasons
 
 
@@ -57,3 +57,15 @@ def test_only_pages_that_somebody_asks_for_are_read(monkeypatch: pytest.MonkeyPa
     reason = Reason.of("FUS308", target="generate", why="it is compiled")
     assert str(reason).startswith("FUS308 opaque-call: ") and "`generate`" in reason.hint
     assert read == ["FUS308.md"]
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        ("FUS10", "FUS101, FUS102 and others begin so; hlo-opt help codes lists all"),
+        ("FUS9999", "hlo-opt help codes lists all"),
+        ("FUZ105", "did you mean FUS105? hlo-opt help codes lists all"),
+    ],
+)
+def test_other_digits_are_no_slip_of_the_pen(code, hint):
+    assert no_reason(code).hint == hint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -84,3 +85,12 @@ def test_a_processor_multiplies_by_routines() -> None:
     (want,), (got,) = hlo_opt.evaluate(parsed, given), executable(*given)
     np.testing.assert_allclose(got.astype(np.float32), want.astype(np.float32), rtol=0.02, atol=0.02)
     assert executable.report()["library"] == {"dot": 2}
+
+
+def test_a_kernel_just_made_may_be_above_the_next_one(dumps: Path) -> None:
+    """The first attention of the block, as a kernel, is among what the weights of a later product read."""
+    text = (dumps / "transformer_block.hlo").read_text(encoding="utf-8")
+    made, _ = hlo_opt.fuse(hlo_opt.parse(text))
+    hlo_opt.verify(made)
+    both = [c for c in made.computations if len(attention_products(c.instructions)) == 2]
+    assert both

@@ -127,6 +127,15 @@ def test_edges_of_a_file_on_a_drive():
     assert caught.value.hint == "did you mean model.py:7?"
 
 
+def test_the_nearest_line_is_named_not_the_one_that_is_spelt_alike():
+    text = TEXT.replace("tanh(a)", 'tanh(a), metadata={source_file="/home/x/model.py" source_line=21}')
+    text = text.replace("add(p, q)", 'add(p, q), metadata={source_file="/home/x/model.py" source_line=18}')
+    found = report_on(run(hlo_opt.parse(text), passes="instruction-fusion"))
+    with pytest.raises(UsageError) as caught:
+        explain.select(found, ["model.py:19"])
+    assert caught.value.hint == "did you mean model.py:18?"
+
+
 def test_a_rule_switched_off_shows_what_it_kept_apart():
     changes = summary.changes(["fus403"], [], report(), report(what_if=["FUS403"]))
     assert [(d.producer, d.consumer) for d in changes.fused] == [("a", "t")]
@@ -283,7 +292,7 @@ example
             "  s = f32[64]{0} negate(p)\n  ROOT t = f32[64]{0} tanh(s)\n}\n"
         ),
         "short": "the run was stopped after {limit} rewrites, before this edge",
-        "change": "a larger `--stop-after-step`",
+        "change": "give a larger `--stop-after-step`",
     }
 
 

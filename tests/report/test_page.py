@@ -48,6 +48,7 @@ def test_numbers_keep_three_figures():
         "1 GB",
         "2.5 TB",
     ]
+    assert [microseconds(v) for v in (2.81e-6, -2.81e-6, 1e-3)] == ["0 us", "0 us", "0.001 us"]
     assert [microseconds(v) for v in (0, 0.125, 812.4, 1200, 3.5e6)] == [
         "0 us",
         "0.125 us",

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 import hlo_opt
 from hlo_opt.diag import UsageError
 from hlo_opt.passes.run import ExplainReport, report_on, run
 from hlo_opt.report.page import parse_size
-from hlo_opt.report.summary import Budget, summary_page
+from hlo_opt.report.summary import Budget, as_json, stats_json, summary_page
 
 LOOP = """HloModule m
 
@@ -122,3 +125,17 @@ def test_a_module_that_xla_made_for_a_cpu_is_named_as_such(attribute: str) -> No
     for given, told in ((f", {attribute}", True), ("", False), (', backend_config={"operation_queue_id":"0"}', False)):
         report = report_on(run(hlo_opt.parse(text.replace("ATTRIBUTE", given)), "default"))
         assert ("optimised this for a CPU" in str(summary_page(report))) is told
+
+
+def test_the_page_of_json_has_every_key_and_no_other():
+    text = "HloModule m\nENTRY e {\n  p = f32[64]{0} parameter(0)\n  t = f32[64]{0} tanh(p)\n  ROOT s = f32[64]{0} add(t, p)\n}\n"
+    module = hlo_opt.parse(text)
+    page = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
+    written = as_json(hlo_opt.stats(module)), stats_json(report_on(run(module), module))
+    for found, part in zip(written, page.split("\n## ")[1:], strict=True):
+        rows = [line.split("|")[1:3] for line in part.splitlines() if line.startswith("| `")]
+        assert {key for name, _ in rows for key in re.findall(r"`(\w+)`", name)} == found.keys()
+        for name, meaning in rows:
+            (key, *_) = re.findall(r"`(\w+)`", name)
+            if isinstance(found[key], list):
+                assert "as above" in meaning or set(re.findall(r"`(\w+)`", meaning)) == found[key][0].keys()

@@ -65,8 +65,11 @@ def test_what_every_module_shows_is_no_step_s_fault():
     assert lines[-1] == "  and 2 more instructions"
     assert (
         stays_lines(ours, NoChange("differs"), [])[-1]
-        == "  no instruction of it shows it alone: it takes several of them"
+        == "  no instruction of it shows it alone, on drawn inputs: it takes several of them"
     )
+    nan = SimpleNamespace(series=ours.series, watch=SimpleNamespace(title="nan"))
+    assert "--check-nans` names the instruction" in stays_lines(nan, NoChange("a NaN"), [])[-1]
+    assert "--check-nans" not in stays_lines(nan, NoChange("a NaN"), shown)[-1]
     assert len(stays_lines(ours, NoChange(NO), None)) == 2 and len(stays_lines(ours, NoChange("x"), None)) == 2
     found = stays_json(ours, NoChange("differs"), shown)
     assert found["step"] is None and found["answer"] == "differs" and len(found["alone"]) == len(shown)

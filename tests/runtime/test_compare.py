@@ -58,7 +58,7 @@ def test_equal_modules_agree_and_say_where() -> None:
     (report,) = result.outputs
     assert 0 < report.share < 1 and report.rounded and not result.weak and not result.rewritten
     assert str(result).startswith("agrees on host (asked for), 1 output, differences are ")
-    assert f"% of the allowed rounding error: at most {report.max_error:.3g} in out0, " in str(result)
+    assert f" % of the allowed rounding error: at most {report.max_error:.3g} in out0, " in str(result)
 
 
 def test_equal_outputs_are_said_to_be_equal_and_what_rounds_otherwise_is_counted() -> None:
@@ -67,13 +67,13 @@ def test_equal_outputs_are_said_to_be_equal_and_what_rounds_otherwise_is_counted
     assert str(result) == "agrees on numpy (asked for), 1 output, equal"
     one = replace(result.outputs[0], rounded=1, max_error=2e-7, max_ulp=1.0, share=0.17)
     assert str(replace(result, outputs=(one,))) == (
-        "agrees on numpy (asked for), 1 output, differences are 17% of the allowed rounding error: at most 2e-07 in "
+        "agrees on numpy (asked for), 1 output, differences are 17 % of the allowed rounding error: at most 2e-07 in "
         "out0, "
         "1 element rounded the other way"
     )
     near = replace(one, rounded=9, max_ulp=9.0, share=0.001, weak="all elements are NaN")
     assert str(replace(result, outputs=(near,))).endswith(
-        "differences are less than 1% of the allowed rounding error: at most 2e-07 in out0, 9 elements differ, weak in "
+        "differences are less than 1 % of the allowed rounding error: at most 2e-07 in out0, 9 elements differ, weak in "
         "1 of them"
     )
 
@@ -290,19 +290,19 @@ def test_what_a_report_says() -> None:
     far = output_report(2, rounded=2, share=0.25, max_error=0.125, max_ulp=3.0, weak="wide")
     assert (
         str(report(near))
-        == "agrees on host (no GPU), 1 output, differences are less than 1% of the allowed rounding error: at most 0.5 "
+        == "agrees on host (no GPU), 1 output, differences are less than 1 % of the allowed rounding error: at most 0.5 "
         "in out1, 1 element rounded the other way"
     )
     both = report(output_report(), near, far)
     assert str(both) == (
-        "agrees on host (no GPU), 3 outputs, differences are 25% of the allowed rounding error: at most 0.5 in out1, 3 "
+        "agrees on host (no GPU), 3 outputs, differences are 25 % of the allowed rounding error: at most 0.5 in out1, 3 "
         "elements differ, weak in 1 of them"
     )
     assert (both.max_ulp, both.weak) == (3.0, (far,))
     assert (report().max_ulp, report().weak) == (0.0, ())
     assert str(report(output_report(differing=1), ok=False)) == "differs on host (no GPU)"
     assert str(report(output_report(share=0.01, rounded=1, max_ulp=2.0))).endswith(
-        "differences are 1% of the allowed rounding error: at most 0 in out0, 1 element differs"
+        "differences are 1 % of the allowed rounding error: at most 0 in out0, 1 element differs"
     )
 
 

@@ -10,6 +10,7 @@ from hlo_opt.runtime.differences import (
     real_parts,
     ulp_distance,
     ulp_of,
+    ulps,
 )
 
 FLOATS = [np.float16, np.float32, np.float64, ml_dtypes.bfloat16]
@@ -164,3 +165,8 @@ def test_narrow_floats_and_complex_numbers() -> None:
     c = np.array([[1 + 1j]], np.complex64)
     report = compare_output(0, c, c + 1j)
     assert report.first is not None and report.first.index == (0, 0)
+
+
+def test_units_in_the_last_place_are_written_out() -> None:
+    shown = [ulps(v) for v in (0.5, 164.96, 9999.6, 1.6649e6, float("inf"))]
+    assert shown == ["0.5", "165", "10,000", "1,665,000", "inf"]

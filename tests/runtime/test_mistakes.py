@@ -52,9 +52,9 @@ def test_a_term_and_a_constant_that_are_too_small_to_matter_are_named() -> None:
       sum = f32[4] add(p, tinies)
       ROOT product = f32[4] multiply(sum, twos)"""
     found = tries(module(text), np.array([1, 2, -3, 4], np.float32))
-    assert unseen(found) == {"tiny": {"were 1% larger"}, "sum": {"were its first operand alone"}}
+    assert unseen(found) == {"tiny": {"were 1 % larger"}, "sum": {"were its first operand alone"}}
     assert found.trials == 6  # one of each constant, two of an operation with two operands
-    assert str(found.unseen[0]) == "tiny (line 5) would not be noticed if it were 1% larger"
+    assert str(found.unseen[0]) == "tiny (line 5) would not be noticed if it were 1 % larger"
 
 
 def test_what_never_goes_another_way_is_left_to_the_ways() -> None:
@@ -152,7 +152,7 @@ ENTRY e {{
 """
     found = reached(parse(text))
     assert found.trials > 0
-    assert unseen(found)["tiny"] == {"were 1% larger"} and "s" not in unseen(found)
+    assert unseen(found)["tiny"] == {"were 1 % larger"} and "s" not in unseen(found)
 
 
 def test_a_loop_that_a_mistake_makes_endless_is_noticed() -> None:

@@ -29,6 +29,7 @@ LONGEST_LINE = 10_000
 """Characters of one RUN line, its continuations included."""
 
 _LINE = re.compile(r"^[ \t]*//[ \t]*RUN:(.*)$", re.MULTILINE)
+_CHECK = re.compile(r"^[ \t]*//[ \t]*CHECK(?:-[A-Z]+(?:-[0-9]+)?)?:", re.MULTILINE)
 _SUBSTITUTION = re.compile(r"%(.?)", re.DOTALL)
 
 _FUSING = {
@@ -54,7 +55,7 @@ SAFE: dict[str, frozenset[str]] = {
         | _BUDGET
         | _READING
         | {"instruction", "what_if", "force", "forbid", "form", "json", "source_root", "everything", "verbose", "by"}
-        | {"dynamic"}
+        | {"dynamic", "types"}
     ),
     "print": frozenset(_READING | {"file", "style"}),
     "stats": frozenset(_READING | {"file", "target", "trip_count", "as_json", "form", "only_hash", "dynamic"}),
@@ -104,6 +105,12 @@ _PROGRAMS = {"hlo-opt": HLO_OPT, "FileCheck": FILE_CHECK, "filecheck": FILE_CHEC
 def has_run_line(text: str) -> bool:
     """Whether a text has a RUN line."""
     return _LINE.search(text) is not None
+
+
+def first_check(text: str) -> int | None:
+    """The line, from 1, of the first CHECK line of a text; None without one."""
+    found = _CHECK.search(text)
+    return None if found is None else text.count("\n", 0, found.start()) + 1
 
 
 def default_line(path: Path) -> RunLine:
@@ -366,6 +373,7 @@ def first_golden(module: Path) -> Path:
 
 def _asks(path: Path) -> bool:
     try:
-        return has_run_line(path.read_text(encoding="utf-8", errors="replace"))
+        text = path.read_text(encoding="utf-8", errors="replace")
+        return has_run_line(text) or first_check(text) is not None
     except OSError:
         return True  # running it tells why it cannot be read

@@ -29,6 +29,7 @@ from hlo_opt.cli.golden.commands import (
     Stage,
     confined,
     default_line,
+    first_check,
     first_golden,
     run_lines,
 )
@@ -219,6 +220,8 @@ def _execute(case: Case, update: bool) -> Result:
     golden = case.golden or (first_golden(case.path) if case.is_named and not lines else None)
     lines = lines or [default_line(case.path)]
     printing = [line for line in lines if not line.is_checked]
+    if len(printing) == len(lines) and (unread := first_check(text)) is not None:
+        raise _FailedError(f"{case.path}:{unread}: nothing reads this CHECK line: end a RUN line with `| FileCheck %s`")
     if golden is not None and len(printing) != 1:
         raise _FailedError(
             f"{case.path}: {golden.name} holds what one RUN line without FileCheck prints, and there are "

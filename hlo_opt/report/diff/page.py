@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isinf
+
 from hlo_opt.analysis.graph.compare.flat import FlatSite
 from hlo_opt.analysis.graph.compare.matching import is_run
 from hlo_opt.diag import Reason
@@ -34,8 +36,8 @@ STYLES = {"added": "green", "lost": "red", "moved": "yellow", "changed": "yellow
 
 
 def percent(share: float) -> str:
-    """A share with its sign: `+12.3 %`."""
-    return "+inf %" if share == float("inf") else f"{100 * share:+.3g} %"
+    """A share with its sign, three figures: `+12.3 %`, `+223,000 %`."""
+    return f"{100 * share:+.3g} %" if isinf(share) or abs(share) < 9.995 else f"{float(f'{100 * share:.3g}'):+,.0f} %"
 
 
 def signed(text: str, value: float) -> str:

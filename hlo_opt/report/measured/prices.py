@@ -88,7 +88,8 @@ class MeasuredPrices(EdgePrices):
     def page(self) -> Page:
         """How much of the module was measured, what did not join, and what the first refusals cost together."""
         joined, page = self.joined, Page()
-        share = f"{len(joined.microseconds)} of {counted(joined.kernels, 'kernel')} joined by name ({joined.share:.0%})"
+        named = f"{len(joined.microseconds)} of {counted(joined.kernels, 'kernel')} joined by name"
+        share = f"{named} ({100 * joined.share:.0f} %)"
         runs = f"{counted(joined.executions, 'execution')} of {microseconds(joined.total)}"
         page.add(Word("measured", "bold"), f": {share}, {runs}; as fused here about {microseconds(self.after)}")
         for title, names in (

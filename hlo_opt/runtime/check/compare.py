@@ -94,7 +94,7 @@ class CheckReport:
         if not rounded:
             return "equal"
         far = max(self.outputs, key=lambda o: o.share)
-        share = f"{far.share:.0%}" if far.share >= 0.01 else "less than 1%"
+        share = f"{100 * far.share:.0f} %" if far.share >= 0.01 else "less than 1 %"
         error = max(self.outputs, key=lambda o: o.max_error)
         return (
             f"differences are {share} of the allowed rounding error: at most {error.max_error:.3g} in "

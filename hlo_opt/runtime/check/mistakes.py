@@ -43,7 +43,7 @@ LARGER, OFF = 0.01, 0.05
 UNSEEN = "would not be noticed if it"
 """How the text of an unseen fault begins."""
 
-ON_NAN, ON_TIES, BY_LITTLE = "were wrong on NaN", "were wrong on equal values", f"were {LARGER:.0%} larger"
+ON_NAN, ON_TIES, BY_LITTLE = "were wrong on NaN", "were wrong on equal values", f"were {100 * LARGER:.0f} % larger"
 
 Substitute = Callable[[Sequence[Array], Array], Array]
 
@@ -328,7 +328,7 @@ def _changes(i: Instruction) -> Iterator[tuple[str, Substitute]]:
             if i.opcode in EXTREMES and is_floating(i.shape.type.dtype):
                 yield ON_NAN, lambda o, v: np.where(o[0] != o[0], o[1], np.where(o[1] != o[1], o[0], v))
     else:
-        yield f"were {OFF:.0%} off", lambda o, v: _moved(v)
+        yield f"were {100 * OFF:.0f} % off", lambda o, v: _moved(v)
         if i.opcode in CHOSEN_BY_ORDER and is_floating(i.shape.type.dtype):
             yield ON_NAN, lambda o, v: np.where(o[1] != o[1], o[0], v)
         if i.opcode in UPDATES and i.shape.is_array:

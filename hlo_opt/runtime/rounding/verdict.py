@@ -54,7 +54,7 @@ def _lost(module: Module, analysis: Analysis, report: OutputReport) -> str:
         return f"{report.set_aside} of {size} elements hang on ties of {_named(module, tie.instruction)}"
     value = analysis.outputs[report.output]
     loss = value.loss if type(value) is Spread else None
-    share = f"bounds above 5% of the value on {report.loose:.0%} of it"
+    share = f"bounds above 5 % of the value on {100 * report.loose:.0f} % of it"
     if loss is None:
         return share
     return f"{share}: {_named(module, loss.instruction)} makes relative differences {loss.gain:.2g} times larger"

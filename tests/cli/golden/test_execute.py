@@ -270,3 +270,14 @@ def test_one_line_in_the_middle_of_a_large_text() -> None:
     rows = difference(old, "".join(lines), "x", "y")
     assert rows[2] == "@@ -29998,7 +29998,7 @@"
     assert rows[6:8] == ["-line 30000", "+other"] and len(rows) == 11
+
+
+def test_check_lines_that_nothing_reads_fail() -> None:
+    for unread in ("// CHECK: nothing of that\n", "  // CHECK-COUNT-2: sine\n"):
+        failed = result(f"// RUN: hlo-opt print %s\n{unread}{MODULE}")
+        assert failed.status == "failed"
+        assert "m.hlo:2: nothing reads this CHECK line" in str(failed)
+        Path("m.hlo").write_text(f"{unread}{MODULE}")  # no RUN line either: it is found, and fails
+        (case,) = find_cases(["."])
+        assert "m.hlo:1: nothing reads this CHECK line" in str(execute(case))
+    assert result(f"// RUN: hlo-opt print %s | FileCheck %s\n// CHECK: sine\n{MODULE}").status == "passed"

@@ -51,6 +51,7 @@ def test_control_characters_of_names_are_escaped():
 
 def test_words():
     assert percent(0.5) == "+50 %" and percent(-0.1) == "-10 %" and percent(float("inf")) == "+inf %"
+    assert percent(9.99) == "+999 %" and percent(9.999) == "+1,000 %" and percent(2237.4) == "+224,000 %"
     assert signed("3 us", 3) == "+3 us" and signed("-3 us", -3) == "-3 us"
     assert detail(Detail("layout", "{1,0}", "{0,1}")) == "layout {1,0} -> {0,1}"
     assert detail(Detail("is_stable", "", "true")) == "is_stable +true"

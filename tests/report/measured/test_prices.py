@@ -29,7 +29,7 @@ def test_at_least_95_of_100_kernels_join(report, form: str) -> None:
     prices = MeasuredPrices.read(report, str(PROFILES / f"mlp_train_step.{form}"))
     assert prices.joined.share >= 0.95 and prices.total > prices.after > 0
     lines = str(first_page(report, report.refused, most=10, prices=prices)).splitlines()
-    assert any(line.startswith("measured: 27 of 27 kernels joined by name (100%), ") for line in lines)
+    assert any(line.startswith("measured: 27 of 27 kernels joined by name (100 %), ") for line in lines)
     assert any("refusals cost" in line and "% of the step: " in line for line in lines)
     told = prices.json()
     assert told["joined"] == told["kernels"] == 27 and told["dearest"]

@@ -146,14 +146,14 @@ def test_why_bounds_are_wide() -> None:
         == f"3 of 4 elements hang on ties of floor f (line {lines[0]})"
     )
     for few in (output_report(set_aside=2, loose=0.75), output_report(loose=0.75)):
-        assert verdict._lost(module, Analysis([plain], ties), few) == "bounds above 5% of the value on 75% of it"
+        assert verdict._lost(module, Analysis([plain], ties), few) == "bounds above 5 % of the value on 75 % of it"
     assert verdict._lost(module, Analysis([lossy], []), output_report(set_aside=4, loose=1.0)) == (
-        f"bounds above 5% of the value on 100% of it: subtract s (line {lines[1]}) makes relative differences 1.2e+02 "
+        f"bounds above 5 % of the value on 100 % of it: subtract s (line {lines[1]}) makes relative differences 1.2e+02 "
         f"times larger"
     )
     assert (
         verdict._lost(module, Analysis([np.zeros(4)], []), output_report(loose=0.6))
-        == "bounds above 5% of the value on 60% of it"
+        == "bounds above 5 % of the value on 60 % of it"
     )
 
 
