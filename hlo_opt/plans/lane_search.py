@@ -38,7 +38,7 @@ from hlo_opt.plans.lane_loop import (
     places_of,
 )
 from hlo_opt.plans.lane_rounds import Round, has_text
-from hlo_opt.plans.lane_traces import RoundTrace, end_by_themselves, traced
+from hlo_opt.plans.lane_traces import RoundTrace, end_by_themselves, narrowing, traced
 from hlo_opt.plans.loop import BLOCK
 from hlo_opt.plans.plan import Region
 from hlo_opt.plans.region import opened_up
@@ -164,9 +164,9 @@ class Opened:
     kept: dict[int, Instruction]
     nests: list[Opened]
 
-    def origin_of(self, instruction: Instruction) -> Instruction | None:
+    def origin_of(self, instruction: Instruction | None) -> Instruction | None:
         """The operation of the module for one of the round, or of a round within it."""
-        found = self.origins.get(instruction)
+        found = None if instruction is None else self.origins.get(instruction)
         return found or next((o for nest in self.nests if (o := nest.origin_of(instruction)) is not None), None)
 
     def read_of(self, loop: Instruction) -> list[int]:
@@ -270,12 +270,14 @@ class Search:
     numbers     the elements of the loop's tuple that the kernel writes
     parameters  those of the region
     obstacle    after `plan`, the operation at which lanes meet, for the largest number of lanes tried
+    narrows     an operation that makes a value without lanes from one that has them
     """
 
     opened: Opened
     numbers: list[int]
     parameters: Sequence[Instruction] = ()
     obstacle: Instruction | None = None
+    narrows: Instruction | None = None
 
     @cached_property
     def trips(self) -> int | None:
@@ -293,7 +295,9 @@ class Search:
             return None
         written = {n: update for n, update in self.opened.results.items() if self.is_written_only(n)}
         read = {n: self.opened.results[n] for n in self.read_in_windows}
-        return self._with(written) or (self._with({**written, **read}) if read else None)
+        plan = self._with(written) or (self._with({**written, **read}) if read else None)
+        self.obstacle = self.obstacle or (None if plan is not None else self.narrows)
+        return plan
 
     def _with(self, written: dict[int, Instruction], around: Lanes | None = None) -> Lanes | None:
         """The plan with these arrays in memory, by number, and all other values in registers. `around`: the loop is in
@@ -313,6 +317,9 @@ class Search:
                     plan = self._by(dimensions, {**dict.fromkeys(same, ()), **lanes}, written, aliases, around)
                     if plan is not None:
                         return plan
+                else:
+                    ends = [opened.results[n] for n in where if n not in lanes]
+                    self.narrows = self.narrows or opened.origin_of(narrowing(ends, opened.round, dimensions))
         return None
 
     def _by(

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlo_opt.diag.time_limit import check_time
-from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ir.index_map import Constant, Expression, variable, variables_of
+from hlo_opt.ir.walk import operands_first
 from hlo_opt.ops.lowering import Element, Index
 from hlo_opt.ops.sets import tuple_index
 from hlo_opt.plans.element_reads import Read, is_elsewhere, is_under_condition, read_at
 from hlo_opt.plans.lane_exits import Quiet
-from hlo_opt.plans.lane_loop import LANE, Lanes, part_read, places_of
+from hlo_opt.plans.lane_loop import LANE, Lanes, along, part_read, places_of
 
 SOME_VALUES = 1000
 """The values after which it looks at the clock."""
@@ -181,6 +182,16 @@ def _ends(
                 below = conditions.setdefault((instruction, number, index, under), len(conditions) + 1)
             blamed = instruction if _turns(index, there, operand.shape) else turned
             stack.append((operand, there, below, instruction, blamed))
+
+
+def narrowing(ends: Sequence[Instruction], inside: Computation, dimensions: Sequence[int]) -> Instruction | None:
+    """An operation above a round's results that has no lanes of these dimensions, and reads something that has."""
+    for i in operands_first(ends)[::-1]:
+        if i.parent is not inside or not i.shape.is_array or along(i.shape, dimensions) is not None:
+            continue
+        if any(o.shape.is_array and along(o.shape, dimensions) is not None for o in i.operands):
+            return i
+    return None
 
 
 def _turns(index: Index, there: Index, shape: Shape) -> bool:
