@@ -83,7 +83,7 @@ def test_each_lane_runs_its_own_inner_loop() -> None:
 
 
 def ended() -> str:
-    """A nest whose outer loop ends lane by lane, too."""
+    """A nest whose outer loop ends lane by lane, too, or after six rounds."""
     after = [
         "q0 = f32[64] multiply(e, hs)",
         "d = f32[] constant(1)",
@@ -94,7 +94,9 @@ def ended() -> str:
     ]
     test = ["d = f32[] constant(1)", "ds = f32[64] broadcast(d), dimensions={}"]
     test += ["go = pred[64] compare(x1, ds), direction=LT", "no = pred[] constant(false)"]
-    test += ["c = pred[] reduce(go, no), dimensions={0}, to_apply=either"]
+    test += ["some = pred[] reduce(go, no), dimensions={0}, to_apply=either"]
+    test += ["limit = s32[] constant(6)", "soon = pred[] compare(x0, limit), direction=LT"]
+    test += ["c = pred[] and(some, soon)"]
     return nest(after=after, test=test).replace("tuple(n0, q, m)", "tuple(n0, q, m2)")
 
 
