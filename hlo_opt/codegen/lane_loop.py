@@ -3,6 +3,7 @@ variables."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hlo_opt.codegen.builder import Builder
@@ -37,13 +38,7 @@ class _Slot:
 def _lane(builder: Builder, part: Lanes, pointers: dict[int, Name], position: Expression) -> list[Store]:
     """Emit the iterations, which write their results; returns the stores of the final state."""
     lane = part.lane_at(position)
-    state: list[_Slot] = []
-    for value in part.values:
-        for index in value.places(lane) if value.counts is None else ():
-            start = builder.value(value.initial, index)
-            builder.name_after(value.parameter)
-            name = builder.variable(value.parameter.shape.type, start, alike=not value.lanes)
-            state.append(_Slot(value, index, name))
+    state = _begun(builder, part, lane)
     for result in part.results:
         if result.is_read:
             builder.point(result.update.operands[0], pointers[result.number])
@@ -57,13 +52,12 @@ def _lane(builder: Builder, part: Lanes, pointers: dict[int, Name], position: Ex
 
     def run(round_: Expression | None) -> None:
         with builder.scope():
-            _round(builder, part, state, pointers, lane, round_)
+            _round(builder, part, state, pointers, position, round_)
 
     if part.ahead and part.trips is not None:
         in_rounds_ahead(builder, part, position, part.trips, run)
     else:
-        with builder.for_ever(carries=True) if part.trips is None else builder.loop(part.trips, carries=True) as round_:
-            run(round_)
+        _rounds(builder, part, run)
     stores = [
         Store(pointers[h.value.number], h.value.parameter.shape, h.index, h.name)
         for h in state
@@ -88,14 +82,54 @@ def _lane(builder: Builder, part: Lanes, pointers: dict[int, Name], position: Ex
     return [store for store in stores if store.pointer not in alike]
 
 
+def _begun(builder: Builder, part: Lanes, lane: Index) -> list[_Slot]:
+    """Emit the state before the first iteration."""
+    state: list[_Slot] = []
+    for value in part.values:
+        for index in value.places(lane) if value.counts is None else ():
+            start = builder.value(value.initial, index)
+            builder.name_after(value.parameter)
+            name = builder.variable(value.parameter.shape.type, start, alike=not value.lanes)
+            state.append(_Slot(value, index, name))
+    return state
+
+
+def _rounds(builder: Builder, part: Lanes, run: Callable[[Expression | None], None]) -> None:
+    """Emit the loop over iterations, each of which `run` emits."""
+    with builder.for_ever(carries=True) if part.trips is None else builder.loop(part.trips, carries=True) as round_:
+        run(round_)
+
+
+def _nest(builder: Builder, part: Lanes, position: Expression) -> None:
+    """Emit a loop in an iteration of another one, and provide its results. What its iterations read is computed before
+    the first one."""
+    for (value, there), *_ in part.near:
+        if there is not None:
+            builder.value(value, of_lane(there, position))
+    state = _begun(builder, part, part.lane_at(position))
+
+    def run(round_: Expression | None) -> None:
+        with builder.scope():
+            _round(builder, part, state, {}, position, round_)
+
+    _rounds(builder, part, run)
+    for slot in state:
+        builder.provide(part.hero, slot.value.number, slot.index, slot.name)
+    for counter in part.values:
+        if counter.counts is not None:
+            last = counted(counter, constant(part.trips or 0), builder)
+            builder.provide(part.hero, counter.number, (), last)
+
+
 def _round(
     builder: Builder,
     part: Lanes,
     state: list[_Slot],
     pointers: dict[int, Name],
-    lane: Index,
+    position: Expression,
     round_: Expression | None,
 ) -> None:
+    lane = part.lane_at(position)
     for slot in state:
         builder.provide(slot.value.parameter, None, slot.index, slot.name)
     if round_ is not None:
@@ -103,6 +137,8 @@ def _round(
     for test, lanes in part.tests:
         (index,) = places_of(test.shape, lanes, lane)
         builder.add(Break(negated(builder.value(test, index)), stays=bool(lanes)))
+    for nest in part.nests:
+        _nest(builder, nest, position)
     after = []
     for slot in state:
         following = builder.value(slot.value.result, slot.index)

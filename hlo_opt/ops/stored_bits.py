@@ -48,6 +48,8 @@ def as_stored(computation: Computation) -> tuple[Computation, Mapping[Instructio
     loops = [i for i in computation.instructions if looped(i) is not None]
     state = _State.of(loops[0]) if len(loops) == 1 else None
     every = [computation] if state is None else [computation, state.body, state.condition]
+    if any(looped(i) is not None for c in every[1:] for i in c.instructions):
+        return computation, {}  # what a loop within hands on is not followed
     if not any(_is_narrow(i) for c in every for i in c.instructions):
         return computation, {}
     results = [computation.root]

@@ -48,14 +48,17 @@ class WhileFusion(Pass):
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
 
     def run(self, module: Module, context: PassContext) -> bool:
-        changed = False
+        changed, inside = False, set[Computation]()
         for computation in list(executed_computations(module)):
+            if computation in inside:
+                continue
             for loop in [i for i in computation.instructions if looped(i) is not None]:
                 candidate = _Candidate.of(loop, module)
                 if candidate is None or candidate.is_forbidden(context):
                     continue
                 if candidate.pays(context) and context.step():
                     candidate.put(context)
+                    inside.update(_bodies(loop))
                     changed = True
         if changed:
             remove_uncalled(module)
@@ -92,10 +95,9 @@ class _Candidate:
         start_values = _start_elements(start)
         if start_values is None or results is None or loop.control_predecessors:
             return None
-        for body in loop.called():
-            for i in body.instructions:
-                if has_side_effect(i) or i.control_predecessors or (fused(i) is not None and not is_plain_fusion(i)):
-                    return None
+        for i in [i for body in _bodies(loop) for i in body.instructions]:
+            if has_side_effect(i) or i.control_predecessors or (fused(i) is not None and not is_plain_fusion(i)):
+                return None
         computation.index_users()
         awaited = {before for i in computation.instructions for before in i.control_predecessors}
         if loop in awaited:
@@ -140,10 +142,7 @@ class _Candidate:
             return False
         state = FusionState(self.module, target, context.memory.known)
         rounds = trip_count(self.loop)  # without one a plan is priced with one round
-        kernels = [i for c in self.loop.called() for i in c.instructions if launches(i)]
-        apart = math.fsum(state.prices.of(i).us for i in kernels)
-        numbers = [state.prices.of(i).us for i in kernels if all(s.element_count == 1 for s in i.shape.leaves())]
-        apart -= math.fsum(sorted(numbers)[:-1])  # counters and conditions share a launch
+        apart = _us_of_round(self.loop, state)
         return price(kernel_plan, target).us < (apart + HOST_ROUND_TRIP_US if rounds is None else EVEN * apart * rounds)
 
     def plan(self, context: PassContext) -> Plan | None:
@@ -181,7 +180,7 @@ class _Candidate:
         for name, value in list(self.loop.attributes.items()):
             if isinstance(value, Called) and any(map(self._is_shared, value.computations)):
                 edit.set_attribute(self.loop, name, Called(*map(edit.clone_computation, value.computations)))
-        bodies, origins = dict.fromkeys(self.loop.called()), context.origins
+        bodies, origins = dict.fromkeys(_bodies(self.loop)), context.origins
         for kernel in [i for body in bodies for i in body.instructions if launches(i)]:
             context.fused_by.setdefault(outline.original_name(kernel, origins), WhileFusion.name)
         named = {i.name: origin for i, origin in origins.items()}
@@ -224,6 +223,27 @@ def _start_elements(start: Instruction) -> list[Instruction] | None:
     if elements is None or not all(shape.is_array for shape in elements):
         return None
     return tuple_elements(start) or [edit.element_of(start, number) for number in range(len(elements))]
+
+
+def _us_of_round(loop: Instruction, state: FusionState) -> float:
+    """The estimated microseconds of the kernels of one round, with those of the loops in it."""
+    kernels = [i for c in loop.called() for i in c.instructions if launches(i)]
+    us = math.fsum(state.prices.of(i).us for i in kernels)
+    numbers = [state.prices.of(i).us for i in kernels if all(s.element_count == 1 for s in i.shape.leaves())]
+    us -= math.fsum(sorted(numbers)[:-1])  # counters and conditions share a launch
+    for inner in [i for c in loop.called() for i in c.instructions if looped(i) is not None]:
+        rounds = trip_count(inner)
+        us += _us_of_round(inner, state) * (rounds or 1) + (HOST_ROUND_TRIP_US if rounds is None else 0)
+    return us
+
+
+def _bodies(loop: Instruction) -> Iterator[Computation]:
+    """The computations of a loop, and those of the loops in it."""
+    for body in loop.called():
+        yield body
+        for i in body.instructions:
+            if looped(i) is not None:
+                yield from _bodies(i)
 
 
 def _members(loop: Instruction) -> Iterator[Instruction]:

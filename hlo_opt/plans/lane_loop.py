@@ -21,7 +21,7 @@ from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, constant, delinearize, modulo, multiply, variable
 from hlo_opt.ir.size import most
 from hlo_opt.ops.lowering import Element, Index
-from hlo_opt.ops.sets import cut_out, read_window
+from hlo_opt.ops.sets import cut_out, looped, read_window
 from hlo_opt.plans.element_reads import Read
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.loop import BLOCK
@@ -186,6 +186,11 @@ class Lanes(ByLanes):
                that data say
     early      the elements among them that take long to compute, and that a thread computes before the first round
     widest     threads per block, if there are so many lanes
+    nests      the loops within a round, each of whose lanes are those of this loop. `hero` is the `while` of the round
+               that holds the loop, and `initial` of their values, and what their rounds read, are values of that round
+    near       for such a loop: the elements of values around it that its rounds read, and whether some value that is
+               equal in all lanes depends on it, and the operation that changes the position along the lanes, if one
+               does; None for an index that data say
     """
 
     kind: ClassVar[str] = "lane-loop"
@@ -207,6 +212,15 @@ class Lanes(ByLanes):
     outside: tuple[Read, ...] = ()
     early: tuple[Element, ...] = ()
     widest: int = BLOCK
+    nests: tuple[Lanes, ...] = ()
+    near: tuple[tuple[Read, bool, Instruction | None], ...] = ()
+
+    @property
+    def held(self) -> int:
+        """The number of elements of a lane's state, each a register."""
+        lane = self.lane_at(variable(LANE, self.lanes))
+        own = sum(len(v.places(lane)) for v in self.values if v.counts is None)
+        return own + max((nest.held for nest in self.nests), default=0)
 
     @property
     def block(self) -> int:
@@ -238,8 +252,8 @@ def along(shape: Shape, dimensions: Sequence[int], whole: Shape | None = None) -
 
 
 def inside(part: Lanes) -> Sequence[Instruction]:
-    """The instructions of a round, parameters included."""
-    return list(part.round.instructions)
+    """The instructions of a round, parameters included, and of the loops in it."""
+    return [i for i in part.round.instructions if looped(i) is None] + [i for n in part.nests for i in inside(n)]
 
 
 def walks(region: Region, segment: Segment[Lanes], launch: Launch) -> list[Walk]:
@@ -292,7 +306,19 @@ def walks(region: Region, segment: Segment[Lanes], launch: Launch) -> list[Walk]
         rounds=trips,
         ahead=1,
     )
-    return [outside, *firsts, rounds, *([again] if computed else [])]
+    nests = [_windows_of(nest, threads, trips * nest.rounds) for nest in part.nests]
+    return [outside, *firsts, rounds, *([again] if computed else []), *itertools.chain.from_iterable(nests)]
+
+
+def _windows_of(nest: Lanes, threads: int, rounds: int) -> list[Walk]:
+    """The walks over the windows that the rounds of an inner loop read, of which there are so many in all."""
+    lane, step = nest.lane_at(variable(LANE, threads)), variable(STEP, rounds)
+    windows = [(i, whole) for i in nest.round.instructions if (whole := read_window(i)) is not None]
+    read = [(whole, index) for i, whole in windows for index in _places_read(i, nest, lane, step)]
+    places = {LANE: variable(THREAD, threads), STEP: variable(ROUND, rounds)}
+    walk = Walk(threads, read, places=places, rounds=rounds, ahead=1)
+    deeper = [_windows_of(inner, threads, rounds * inner.rounds) for inner in nest.nests]
+    return [*([walk] if read else []), *itertools.chain.from_iterable(deeper)]
 
 
 def own(region: Region, segment: Segment[Lanes], launch: Launch, walks: Sequence[Walk]) -> list[Own]:

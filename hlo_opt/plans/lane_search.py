@@ -38,10 +38,10 @@ from hlo_opt.plans.lane_loop import (
     places_of,
 )
 from hlo_opt.plans.lane_rounds import Round, has_text
-from hlo_opt.plans.lane_traces import RoundTrace, end_by_themselves, traced
+from hlo_opt.plans.lane_traces import RoundTrace, end_by_themselves, narrowing, traced
 from hlo_opt.plans.loop import BLOCK
 from hlo_opt.plans.plan import Region
-from hlo_opt.plans.region import inlined
+from hlo_opt.plans.region import opened_up
 
 MOST_SAME = 16
 """Limit of elements of a value that every thread has a copy of."""
@@ -63,7 +63,7 @@ def match(region: Region, target: DeviceTarget) -> Lanes | None:
     if None in numbers or len(set(numbers)) != len(numbers):
         return None
     in_lanes = target.in_lanes
-    opened = partial(opened_of, loops[0])
+    opened = partial(opened_of, loops[0], nests=True)
     plan, _ = _searched(opened, [n for n in numbers if n is not None], region.parameters, in_lanes=in_lanes)
     if plan is None:
         return None
@@ -92,11 +92,13 @@ class Obstacle:
 def obstacle(module: Module, loop: Instruction) -> Obstacle:
     """The obstacle of a loop of a module."""
     alone = by_itself(module, loop)
-    ways = cache(partial(opened_of, alone))
+    ways = cache(partial(opened_of, alone, nests=True))
     opened = ways(chooses=False) or ways(chooses=True)
     if opened is None:
         members = [i for c in alone.called() for i in c.instructions]
-        return Obstacle(next((i for i in members if i.parameter_number is None and not has_text(i)), None))
+        members += [i for loop in members if looped(loop) is not None for c in loop.called() for i in c.instructions]
+        without = [i for i in members if i.parameter_number is None and not has_text(i)]
+        return Obstacle(next((i for i in without if looped(i) is None), next(iter(without), None)))
     found, blamed = _searched(ways, opened.read_of(loop))
     return Obstacle(blamed, has_plan=found is not None)
 
@@ -127,7 +129,7 @@ def _searched(
 
 def by_itself(module: Module, loop: Instruction) -> Instruction:
     """A copy of a loop, with the fusions in its computations inlined."""
-    called = {name: Called(inlined(module, loop.called_by(name))) for name in ("body", "condition")}
+    called = {name: Called(opened_up(module, loop.called_by(name))) for name in ("body", "condition")}
     return Instruction(loop.name, loop.opcode, loop.shape, list(loop.operands), {**loop.attributes, **called})
 
 
@@ -146,6 +148,7 @@ class Opened:
     has_choices whether something is a choice among places (see `Round`)
     kept        by number, the round's parameter for a value that the loop does not change, and that its rounds should
                 not compute again
+    nests       the loops in the round, each with its `while` in the round as `loop`
     """
 
     loop: Instruction
@@ -159,6 +162,12 @@ class Opened:
     any: list[tuple[Instruction, Instruction]]
     has_choices: bool
     kept: dict[int, Instruction]
+    nests: list[Opened]
+
+    def origin_of(self, instruction: Instruction | None) -> Instruction | None:
+        """The operation of the module for one of the round, or of a round within it."""
+        found = None if instruction is None else self.origins.get(instruction)
+        return found or next((o for nest in self.nests if (o := nest.origin_of(instruction)) is not None), None)
 
     def read_of(self, loop: Instruction) -> list[int]:
         """The numbers of the changed values that users of the loop read in its module."""
@@ -173,9 +182,11 @@ def opened_of(
     chooses: bool = False,
     pulls: bool = False,
     keeps: Callable[[Instruction], bool] = lambda value: False,
+    nests: bool = False,
 ) -> Opened | None:
     """Opens a loop over a tuple of arrays whose rounds call nothing; None for any other loop. `written_out`, `chooses`
-    and `pulls` say what is expanded (see `Round`), `keeps` which initial values are kept."""
+    and `pulls` say what is expanded (see `Round`), `keeps` which initial values are kept, `nests` whether rounds may
+    hold such loops."""
     body, condition = loop.called_by("body"), loop.called_by("condition")
     initial, yields = tuple_elements(loop.operands[0]), tuple_elements(body.root)
     if initial is None or yields is None or not all(shape.is_array for shape in loop.shape.elements or ()):
@@ -185,6 +196,7 @@ def opened_of(
     copies: dict[Instruction, Instruction] = {}
     parameters: dict[int, Instruction] = {}
     kept: dict[int, Instruction] = {}
+    within: dict[Instruction, Opened] = {}
     for number, (start, end) in enumerate(zip(initial, yields, strict=True)):
         if not (tuple_index(end) == number and end.operands[0] is body.parameters[0]):
             parameters[number] = edit.create_parameter(round_, f"x{number}", start.shape, number)
@@ -199,6 +211,16 @@ def opened_of(
                 copies[i] = read.get(element, initial[element])
             elif element is not None and (parts := tuple_elements(i.operands[0])) is not None:
                 copies[i] = copies[parts[element]]
+            elif element is not None and (nest := within.get(copies.get(i.operands[0], i))) is not None:
+                is_changed = element in nest.parameters
+                copies[i] = edit.create_element(nest.loop, element) if is_changed else nest.initial[element]
+            elif nests and looped(i) is not None and i.operands[0] in copies:
+                copies[i] = inner = edit.clone_into(round_, i, [copies[i.operands[0]]])
+                writer.origins[inner] = i
+                nest = opened_of(inner, written_out=written_out, chooses=chooses, pulls=pulls, nests=True)
+                if nest is None:
+                    return None
+                within[inner] = nest
             elif element is not None and (parts := tuple_elements(copies.get(i.operands[0], i))) is not None:
                 copies[i] = parts[element]  # of a reduce with several operands
             elif i is not state and not (i is computation.root and computation is body):
@@ -223,8 +245,9 @@ def opened_of(
         origins=writer.origins,
         same=[],
         any=[],
-        has_choices=writer.has_choices,
+        has_choices=writer.has_choices or any(nest.has_choices for nest in within.values()),
         kept=kept,
+        nests=[*within.values()],
     )
     for part in conjuncts(condition.root):
         asked = asked_of_all(part)
@@ -247,12 +270,14 @@ class Search:
     numbers     the elements of the loop's tuple that the kernel writes
     parameters  those of the region
     obstacle    after `plan`, the operation at which lanes meet, for the largest number of lanes tried
+    narrows     an operation that makes a value without lanes from one that has them
     """
 
     opened: Opened
     numbers: list[int]
     parameters: Sequence[Instruction] = ()
     obstacle: Instruction | None = None
+    narrows: Instruction | None = None
 
     @cached_property
     def trips(self) -> int | None:
@@ -270,24 +295,31 @@ class Search:
             return None
         written = {n: update for n, update in self.opened.results.items() if self.is_written_only(n)}
         read = {n: self.opened.results[n] for n in self.read_in_windows}
-        return self._with(written) or (self._with({**written, **read}) if read else None)
+        plan = self._with(written) or (self._with({**written, **read}) if read else None)
+        self.obstacle = self.obstacle or (None if plan is not None else self.narrows)
+        return plan
 
-    def _with(self, written: dict[int, Instruction]) -> Lanes | None:
-        """The plan with these arrays in memory, by number, and all other values in registers."""
+    def _with(self, written: dict[int, Instruction], around: Lanes | None = None) -> Lanes | None:
+        """The plan with these arrays in memory, by number, and all other values in registers. `around`: the loop is in
+        the rounds of this one, and has its lanes."""
         opened, aliases = self.opened, self.aliases_of(written)
         carried = [n for n in opened.parameters if n not in written]
         windows = {n: update.operands[1].shape for n, update in written.items()}
         for most in (1, MOST_SAME):  # a small array may be lanes, or a copy in every lane
             same = self._same_for_all(set(carried), most)
             state = {n: opened.parameters[n].shape for n in carried if n not in same}
-            for dimensions in _candidates([*state.values()] or [*windows.values()]):
+            found = _candidates([*state.values()] or [*windows.values()]) if around is None else [around.dimensions]
+            for dimensions in found:
                 where = {n: along(shape, dimensions) for n, shape in state.items()}
                 where |= {n: along(shape, dimensions, written[n].shape) for n, shape in windows.items()}
                 lanes = {n: dims for n, dims in where.items() if dims is not None}
                 if len(lanes) == len(where):
-                    plan = self._by(dimensions, {**dict.fromkeys(same, ()), **lanes}, written, aliases)
+                    plan = self._by(dimensions, {**dict.fromkeys(same, ()), **lanes}, written, aliases, around)
                     if plan is not None:
                         return plan
+                else:
+                    ends = [opened.results[n] for n in where if n not in lanes]
+                    self.narrows = self.narrows or opened.origin_of(narrowing(ends, opened.round, dimensions))
         return None
 
     def _by(
@@ -296,6 +328,7 @@ class Search:
         lanes: dict[int, tuple[int, ...]],
         written: dict[int, Instruction],
         aliases: tuple[tuple[int, int], ...],
+        around: Lanes | None = None,
     ) -> Lanes | None:
         """The plan with these lanes, if they are independent."""
         opened = self.opened
@@ -316,8 +349,8 @@ class Search:
         tests = self._tests(dimensions) if trips is None else ()
         if not all(r.is_apart for r in results) or tests is None:
             return None
-        order: tuple[int, ...] = ()
-        if first is not None:
+        order: tuple[int, ...] = () if around is None else around.order
+        if first is not None and around is None:
             shape = written[first].operands[1].shape if first in written else opened.parameters[first].shape
             order = tuple(lanes[first].index(d) for d in reversed(shape.minor_to_major) if d in lanes[first])
         plan = Lanes(
@@ -336,26 +369,49 @@ class Search:
             serial=0,
             aliases=aliases,
         )
-        if sum(len(v.places(plan.lane_at(variable(LANE, plan.lanes)))) for v in values if v.counts is None) > MOST_HELD:
+        nests = [self._nested(nest, plan) for nest in opened.nests]
+        if None in nests:
+            return None
+        plan = replace(plan, nests=tuple(nest for nest in nests if nest is not None))
+        if plan.held > MOST_HELD:
             return None
         trace = traced(plan)
         if trace.obstacle is not None:
-            self.obstacle = self.obstacle or opened.origins.get(trace.obstacle)
+            self.obstacle = self.obstacle or opened.origin_of(trace.obstacle)
             return None
         if any(dims for _, dims in tests) and not end_by_themselves(plan):
             self.obstacle = self.obstacle or opened.any[0][1]
             return None
-        costs = {i: of_value(old if old.opcode == i.opcode else i) for i, old in opened.origins.items()}
+        single = {i: old for i, old in opened.origins.items() if looped(i) is None}
+        costs = {i: of_value(old if old.opcode == i.opcode else i) for i, old in single.items()}
         costs.update(dict.fromkeys(_known(trace.computed), NOTHING))
-        work = sum((costs[i] for i, _ in trace.computed), NOTHING)
+        work = sum((costs.get(i, NOTHING) for i, _ in trace.computed), NOTHING)
+        work = sum((nest.work * nest.rounds for nest in plan.nests), work)
         ahead, serial = self._ahead(plan, trace), _longest(opened, costs)
+        serial += sum(nest.serial * nest.rounds for nest in plan.nests)
         early = tuple(itertools.islice((e for e in trace.always if takes_long(e[0])), MOST_EARLY))
-        return replace(plan, work=work, serial=serial, ahead=ahead, outside=tuple(trace.outside), early=early)
+        plan = replace(
+            plan,
+            work=work,
+            serial=serial,
+            outside=tuple(trace.outside),
+            near=tuple((*read, turned) for read, turned in trace.near.items()),
+        )
+        return plan if around is not None else replace(plan, ahead=ahead, early=early, near=())
+
+    def _nested(self, opened: Opened, around: Lanes) -> Lanes | None:
+        """The plan of a loop in the rounds of one with these lanes."""
+        read = {tuple_index(user) for user in opened.loop.users}
+        search = Search(opened, [n for n in opened.parameters if n in read])
+        plan = search._with({}, around)
+        if plan is None:
+            self.obstacle = self.obstacle or search.obstacle or self.opened.origins.get(opened.loop)
+        return plan
 
     def _ahead(self, plan: Lanes, trace: RoundTrace) -> tuple[Element, ...]:
         """See `Lanes.ahead`."""
         counters = frozenset(v.parameter for v in plan.values if v.counts is not None)
-        if (plan.trips or 0) <= ROUNDS_AHEAD or len(trace.computed) > LONGEST_AHEAD:
+        if (plan.trips or 0) <= ROUNDS_AHEAD or plan.nests or len(trace.computed) > LONGEST_AHEAD:
             return ()
         lane, elements = plan.lane_at(variable(LANE, plan.lanes)), list[Element]()
         for i in plan.round.instructions:

@@ -3,16 +3,18 @@ independent if every path ends at elements of the same lane."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from hlo_opt.diag.time_limit import check_time
-from hlo_opt.ir import Instruction, Shape
+from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ir.index_map import Constant, Expression, variable, variables_of
+from hlo_opt.ir.walk import operands_first
 from hlo_opt.ops.lowering import Element, Index
+from hlo_opt.ops.sets import tuple_index
 from hlo_opt.plans.element_reads import Read, is_elsewhere, is_under_condition, read_at
 from hlo_opt.plans.lane_exits import Quiet
-from hlo_opt.plans.lane_loop import LANE, Lanes, part_read, places_of
+from hlo_opt.plans.lane_loop import LANE, Lanes, along, part_read, places_of
 
 SOME_VALUES = 1000
 """The values after which it looks at the clock."""
@@ -25,12 +27,14 @@ MOST_VALUES = 4_000
 class RoundTrace:
     """The elements that a round computes for a lane, and those that it reads of arrays from outside the loop, other
     than windows; None for an index that data say. `always` are those among the latter that are read whatever data say,
-    in any round. `obstacle` is the operation at which lanes meet, or whose reads are
-    unknown, if there is one."""
+    in any round. `near`: all elements of values that are not of the round, and whether values that are equal in all
+    lanes depend on them, with what changes the position along the lanes (see `Lanes.near`). `obstacle` is the operation
+    at which lanes meet, or whose reads are unknown, if there is one."""
 
     computed: set[Element]
     outside: dict[Read, None]
     always: dict[Element, None]
+    near: dict[tuple[Read, bool], Instruction | None] = field(default_factory=dict)
     obstacle: Instruction | None = None
 
 
@@ -50,9 +54,35 @@ def traced(loop: Lanes) -> RoundTrace:
         (t, index) for t, dims in loop.tests if dims for index in places_of(t.shape, dims, lane)
     ]
     trace = RoundTrace(set(), {}, {})
-    for starts, allowed in ((apart, own), (shared, alike), (own_tests, own - alike)):
+    turns: dict[Element, Instruction] = {}
+    for nest in loop.nests:
+        ends = [
+            (user, v, index)
+            for v in nest.values
+            for user in nest.hero.users
+            if tuple_index(user) == v.number
+            for index in v.places(lane)
+        ]
+        own |= {(user, index) for user, _, index in ends}
+        alike |= {(user, index) for user, v, index in ends if not v.lanes}
+        needed: list[tuple[Read, bool, Instruction | None]] = [
+            ((v.initial, index), not v.lanes, None) for v in nest.values for index in v.places(lane)
+        ]
+        for (value, there), is_alike, turned in [*needed, *nest.near]:
+            if value.parent is not loop.round:
+                if value.literal is None:
+                    trace.near[(value, there), is_alike] = turned
+            elif there is None:
+                trace.obstacle = turned or value
+                return trace
+            else:
+                (shared if is_alike else apart).append((value, there))
+                if turned is not None:
+                    turns[value, there] = turned
+        trace.outside |= {read: None for read in nest.outside if read[0].parent is not loop.round}
+    for starts, allowed, is_alike in ((apart, own, False), (shared, alike, True), (own_tests, own - alike, False)):
         seen: set[Element] = set()
-        for end, blamed in _ends(starts, loop, seen, trace):
+        for end, blamed in _ends(starts, loop, seen, trace, turns, is_alike=is_alike):
             if end not in allowed:
                 trace.obstacle = blamed
                 return trace
@@ -77,26 +107,37 @@ def end_by_themselves(loop: Lanes) -> bool:
 
 
 def _ends(
-    starts: Sequence[Element], loop: Lanes, computed: set[Element], trace: RoundTrace
+    starts: Sequence[Element],
+    loop: Lanes,
+    computed: set[Element],
+    trace: RoundTrace,
+    turns: Mapping[Element, Instruction],
+    *,
+    is_alike: bool,
 ) -> Iterator[tuple[Element | None, Instruction]]:
     """The elements of the carried values that `starts` depend on, each with an operation to blame: the last one that
     changes the position along the lanes, else the reader. None instead of an element whose index is unknown.
 
-    A value that is read under a condition is computed there, once per condition. `computed` is filled, and `outside`
-    and `always` of `trace` (see `RoundTrace`).
+    A value that is read under a condition is computed there, once per condition. `computed` is filled, and `outside`,
+    `always` and `near` of `trace` (see `RoundTrace`). The results of loops in the round are ends, too. `turns`: the
+    operation to blame for some of `starts`. `is_alike`: `starts` are equal in all lanes.
     """
     inside, lane = loop.round, loop.lane_at(variable(LANE, loop.lanes))
     memory = {i: r for r in loop.results if r.is_read for i in (r.update, r.update.operands[0])}
     stack: list[tuple[Instruction, Index, int, Instruction, Instruction | None]] = [
-        (i, index, 0, i, None) for i, index in starts
+        (i, index, 0, i, turns.get((i, index))) for i, index in starts
     ]
     conditions: dict[tuple[Instruction, int, Index, int], int] = {}
     seen: set[tuple[Instruction, Index, int]] = set()
+    nests = [[nest.hero] for nest in loop.nests]
+    for start, index in starts:
+        if start.parent is not inside and start.literal is None:
+            trace.near[(start, index), is_alike] = None
     while stack:
         instruction, index, under, reader, turned = stack.pop()
         if instruction.parent is not inside or (instruction, index, under) in seen:
             continue
-        if instruction.parameter_number is not None:
+        if instruction.parameter_number is not None or instruction.operands[:1] in nests:
             yield (instruction, index), turned or reader
             continue
         if not len(seen) % SOME_VALUES:
@@ -123,6 +164,9 @@ def _ends(
                 continue
             there = read_at(instruction, number, index)
             if operand.parent is not inside:
+                if operand.literal is None:
+                    is_turned = there is None or _turns(index, there, operand.shape)
+                    trace.near[(operand, there), is_alike] = instruction if is_turned else turned
                 if operand.shape.is_array and operand.literal is None and operand is not whole:
                     if operand.shape.rank:
                         trace.outside[operand, there] = None
@@ -138,6 +182,16 @@ def _ends(
                 below = conditions.setdefault((instruction, number, index, under), len(conditions) + 1)
             blamed = instruction if _turns(index, there, operand.shape) else turned
             stack.append((operand, there, below, instruction, blamed))
+
+
+def narrowing(ends: Sequence[Instruction], inside: Computation, dimensions: Sequence[int]) -> Instruction | None:
+    """An operation above a round's results that has no lanes of these dimensions, and reads something that has."""
+    for i in operands_first(ends)[::-1]:
+        if i.parent is not inside or not i.shape.is_array or along(i.shape, dimensions) is not None:
+            continue
+        if any(o.shape.is_array and along(o.shape, dimensions) is not None for o in i.operands):
+            return i
+    return None
 
 
 def _turns(index: Index, there: Index, shape: Shape) -> bool:

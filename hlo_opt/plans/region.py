@@ -26,7 +26,7 @@ def region_of(module: Module, instruction: Instruction) -> Region:
         computation = instruction.called_by("calls" if instruction.opcode == "fusion" else "to_apply")
     else:
         computation = _expansion(module, instruction) or _wrap(instruction)
-    computation, declared = as_stored(_with_loops_inlined(module, inlined(module, computation)))
+    computation, declared = as_stored(opened_up(module, computation))
     roots = tuple(array_roots(computation.root))
     return Region(instruction, computation, tuple(computation.parameters), roots, declared)
 
@@ -54,10 +54,16 @@ def inlined(module: Module, computation: Computation) -> Computation:
     return computation
 
 
+def opened_up(module: Module, computation: Computation) -> Computation:
+    """The computation with nested fusions, calls and expansions inlined, also in those of its loops."""
+    return _with_loops_inlined(module, inlined(module, computation))
+
+
 def _with_loops_inlined(module: Module, computation: Computation) -> Computation:
     """The computation with calls inlined in the computations of its loops, and the elements of a loop's tuple as its
     results where it has a loop as root; itself if there are none."""
-    runs = {c: inlined(module, c) for i in computation.instructions if looped(i) is not None for c in i.called()}
+    loops = [i for i in computation.instructions if looped(i) is not None]
+    runs = {c: opened_up(module, c) for i in loops for c in i.called()}
     is_root = looped(computation.root) is not None
     if all(old is new for old, new in runs.items()) and not is_root:
         return computation

@@ -50,6 +50,24 @@ def three_deep(c: Array, xs: Array) -> Any:
     return lax.scan(outer, c, xs)
 
 
+@loop("lanes", f32(1024, low=0.5, high=2))
+def nested_early_exit(a: Array) -> Any:
+    """Each round is a loop in which every lane ends by itself: roots, to a tolerance."""
+
+    def root(a: Array) -> Any:
+        def step(state: Any) -> Any:
+            r, n = state
+            return 0.5 * (r + a / r), n + 1
+
+        return lax.while_loop(lambda s: (jnp.abs(s[0] * s[0] - a) > 1e-4 * a) & (s[1] < 40), step, (a, 0))
+
+    def outer(a: Array, _: None) -> Any:
+        r, n = jax.vmap(root)(a)
+        return 0.4 * a + r, n
+
+    return lax.scan(outer, a, None, length=20)
+
+
 @loop("lanes", *(f32(512, 8) for _ in range(3)), f32(512, 8, low=-1, high=1))
 def two_sweeps(a: Array, b: Array, c: Array, d: Array) -> Any:
     """Small tridiagonal systems: forth, and back again."""

@@ -15,6 +15,7 @@ from hlo_opt.runtime.host.library import KernelForm, has_compiler
 from tests.host_text import run_on_host
 from tests.loops import HALVED, LANES, loop
 from tests.plans.test_lane_loop import planned
+from tests.plans.test_lane_nests import ended, nest
 
 
 def test_they_agree(tool: Any) -> None:
@@ -281,3 +282,7 @@ def test_a_lane_folds_several_arrays_at_once(form: KernelForm) -> None:
         at = wanted.argmax(1)
         wanted[np.arange(40), at] = 0
     np.testing.assert_array_equal(found, wanted)
+
+
+def test_inner_loops_of_lanes_agree(tool: Any) -> None:
+    tool.all_agree([nest(), ended()])

@@ -65,3 +65,15 @@ def test_a_single_lane_may_write_a_row_each_round() -> None:
     lines = ["o = s32[] constant(0)", "y = f32[1] sine(x1)", "u = f32[1,1] reshape(y)"]
     lines.append("d = f32[9,1] dynamic-update-slice(x2, u, x0, o)")
     assert found(loop(["f32[1]", "f32[9,1]"], lines, ["y", "d"], rounds=9)) == Obstacle(has_plan=True)
+
+
+def test_a_number_of_each_round_from_all_lanes_is_blamed_on_what_makes_it() -> None:
+    lines = [
+        "back = f32[64] reverse(x1), dimensions={0}",
+        "zero = f32[] constant(0)",
+        "all = f32[] reduce(back, zero), dimensions={0}, to_apply=sum",
+        "u = f32[1] reshape(all)",
+        "q = f32[5] dynamic-update-slice(x2, u, x0)",
+    ]
+    blamed = found(loop(["f32[64]", "f32[5]"], lines, ["back", "q"])).instruction
+    assert blamed is not None and blamed.name.split(".")[0] == "all"
