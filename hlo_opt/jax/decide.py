@@ -76,9 +76,9 @@ COMPILER_SECONDS = 20
 """Limit of the processor time of a run of the C++ compiler. For long kernels with many arrays it may need minutes. What
 takes longer is given up for good. On a busy machine that may be minutes, too: `HookOptions.seconds` limits these."""
 
-OF_MACHINE = frozenset({"HLO510", "HLO517"})
-"""Codes of faults that say nothing of a region: the compiler does not start, or its disk is full. They may be gone at
-the next compilation, so no verdict is made of them."""
+OF_MACHINE = frozenset({"HLO510", "HLO517", "HLO518"})
+"""Codes of faults that say nothing of a region: the compiler does not start, its disk is full, or a signal ends it.
+They may be gone at the next compilation, so no verdict is made of them."""
 
 FOR_WHOLE = 0.2
 """The part of the time for a module that is left for timing it as a whole."""
@@ -368,6 +368,7 @@ class Decision:
                 self.backend.build(own, in_place, self.wish.preset)
         except HloOptError as fault:
             self.is_whole = self.is_whole and not isinstance(fault, TimeUpError)
+            self.is_of_now |= fault.code in OF_MACHINE
             return key
         return in_place
 
