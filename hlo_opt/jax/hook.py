@@ -176,7 +176,7 @@ def decided(
 def _tries(decision: Decision, key: str) -> int:
     """How often the rest of a module is tried again: it ends, for there are fewer regions left each time, or it is a
     time in a row that found nothing."""
-    if decision.is_whole:
+    if decision.is_whole and decision.is_sure:
         return 0
     before = records.module_of(key)
     left = before.tries if before is not None and before.tries else records.TRIES

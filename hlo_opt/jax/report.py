@@ -32,8 +32,10 @@ CODES = {
     "JAX301": "XLA's code runs for now; kernels of ours are built in the background for the next compilation",
     "JAX302": "interrupted",
     "JAX303": "failed: {why}",
-    "JAX304": "the time limit was reached before; kernels of ours for the rest are built in the background for the "
-    "next compilation",
+    "JAX304": "the time limit was reached before, or the machine was too busy to tell; the rest is decided in the "
+    "background for the next compilation",
+    "JAX305": "the machine is too busy to tell: kernels of ours took {low_us:.1f} to {high_us:.1f} us, XLA's "
+    "{xla_us:.1f} us; both are timed again at the next compilation",
     "JAX401": "kernels of ours were found in the cache",
     "JAX402": "kernels of ours were compiled",
 }
