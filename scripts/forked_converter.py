@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,9 @@ from unittest import mock
 from jaxlib import _hlo, _jax  # noqa: F401  # what children find loaded
 
 from hlo_opt.jax import converter
+
+WAITS = 30
+"""Seconds of the clock that a conversion may take beyond its processor time: one that waits for ever uses none."""
 
 
 @contextmanager
@@ -35,6 +39,8 @@ def _run(command: list[str], *, input: bytes, capture_output: bool, check: bool)
                 for number, stream in enumerate((given, out, errors)):
                     os.dup2(stream.fileno(), number)
                 sys.argv = command[2:]
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(int(sys.argv[-1]) + WAITS)  # a fork has none of its parent's
                 with open(0) as sys.stdin, open(1, "w") as sys.stdout:
                     status = converter.main()
             finally:

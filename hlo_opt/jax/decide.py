@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jaxlib import _hlo
 
@@ -22,6 +22,7 @@ from hlo_opt.jax.endings import Ending, ending_of
 from hlo_opt.jax.handler import handler
 from hlo_opt.jax.measure import (
     Runnable,
+    Times,
     bound,
     can_hand_over,
     compared,
@@ -31,7 +32,7 @@ from hlo_opt.jax.measure import (
 )
 from hlo_opt.jax.memories import Memories
 from hlo_opt.jax.options import WIN, HookOptions
-from hlo_opt.jax.records import Chosen, Verdict
+from hlo_opt.jax.records import TRIES, Chosen, Verdict
 from hlo_opt.jax.regions import (
     Candidate,
     StatePair,
@@ -76,9 +77,9 @@ COMPILER_SECONDS = 20
 """Limit of the processor time of a run of the C++ compiler. For long kernels with many arrays it may need minutes. What
 takes longer is given up for good. On a busy machine that may be minutes, too: `HookOptions.seconds` limits these."""
 
-OF_MACHINE = frozenset({"HLO510", "HLO517"})
-"""Codes of faults that say nothing of a region: the compiler does not start, or its disk is full. They may be gone at
-the next compilation, so no verdict is made of them."""
+OF_MACHINE = frozenset({"HLO510", "HLO517", "HLO518"})
+"""Codes of faults that say nothing of a region: the compiler does not start, its disk is full, or a signal ends it.
+They may be gone at the next compilation, so no verdict is made of them."""
 
 FOR_WHOLE = 0.2
 """The part of the time for a module that is left for timing it as a whole."""
@@ -128,6 +129,8 @@ class Decision:
     """The number of regions whose verdicts are new."""
     is_stopped: bool = False
     """Whether `stop` ended it: then the decision is not cached."""
+    is_sure: bool = True
+    """Whether a busy machine left no verdict to chance."""
     is_of_now: bool = False
     """Whether a region was not built by a fault `OF_MACHINE`: then the decision is not cached either."""
 
@@ -211,7 +214,13 @@ class Decision:
         theirs = Runnable(message, inputs_of, outputs)
         kept = self.chosen
         while kept:
-            ours_us, xla_us = compared(changed(message, kept), theirs, inputs)
+            found = Times(*compared(changed(message, kept), theirs, inputs))
+            ours_us, xla_us = found.ours_us, found.xla_us
+            if len({self.wish.keeps(kept, us, xla_us) for us in found.possible_us}) > 1:
+                self.is_sure = False
+                self.report.add(
+                    line("JAX305", self.module, "all", low_us=found.low_us, high_us=found.high_us, xla_us=xla_us)
+                )
             if self.wish.keeps(kept, ours_us, xla_us):
                 break
             best = sorted(kept, key=lambda c: c.ours_us / c.xla_us)
@@ -312,7 +321,9 @@ class Decision:
         is_whole = _does_all(region.computation, [i.name for i in region.gone])
         where = "whole" if is_whole else "part"
         key = records.key_of("region", where, str(own), self.wish.preset, self.backend.name)
-        verdict = records.verdict_of(key)
+        verdict = before = records.verdict_of(key)
+        if verdict is not None and verdict.tries and not self.wish.is_sure(verdict, rounds, self._win):
+            verdict = None  # the machine was busy, and may be no more
         if (
             verdict is not None
             and not verdict.why
@@ -334,6 +345,12 @@ class Decision:
                 self.is_of_now = True
                 self._say("JAX201", region, why=f"{fault.code} {fault.message}")
                 return False
+            if not self.wish.is_sure(verdict, rounds, self._win):
+                verdict = replace(verdict, tries=before.tries - 1 if before is not None and before.tries else TRIES)
+            if verdict.tries:
+                self.is_sure = False
+                low_us, high_us, xla_us = (us * rounds for us in (verdict.low_us, verdict.high_us, verdict.xla_us))
+                self._say("JAX305", region, low_us=low_us, high_us=high_us, xla_us=xla_us)
             records.keep_verdict(key, verdict)
             self.found += 1
         if verdict.why:
@@ -368,6 +385,7 @@ class Decision:
                 self.backend.build(own, in_place, self.wish.preset)
         except HloOptError as fault:
             self.is_whole = self.is_whole and not isinstance(fault, TimeUpError)
+            self.is_of_now |= fault.code in OF_MACHINE
             return key
         return in_place
 
@@ -429,7 +447,7 @@ class Decision:
             return Verdict(why="JAX203")
         theirs = runnable(own, is_whole=is_whole)
         if self.wish.min_saving_us > 0 and region.work <= SMALL_WORK:
-            least = Verdict(*bound(theirs, inputs, is_whole=is_whole), is_bound=True)
+            least = _verdict_of(Times(*bound(theirs, inputs, is_whole=is_whole)), is_bound=True)
             if not self.wish.takes(least, rounds):
                 return least
         built = self._built(own, key)
@@ -437,7 +455,11 @@ class Decision:
             return built
         results = [o.shape for o in own.entry.root.operands] if len(region.outputs) > 1 else [own.entry.root.shape]
         call = call_text([p.shape for p in own.entry.parameters], results, key)
-        return Verdict(*times(theirs, call, inputs, is_whole=is_whole))
+        return _verdict_of(Times(*times(theirs, call, inputs, is_whole=is_whole)))
+
+
+def _verdict_of(found: Times, *, is_bound: bool = False) -> Verdict:
+    return Verdict(found.ours_us, found.xla_us, is_bound=is_bound, low_us=found.low_us, high_us=found.high_us)
 
 
 def _does_all(entry: Computation, gone: Iterable[str]) -> bool:

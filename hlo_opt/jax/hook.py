@@ -31,7 +31,7 @@ from hlo_opt.jax.options import HookOptions
 from hlo_opt.jax.placeholder import NAME as TIMED
 from hlo_opt.jax.placeholder import wanted
 from hlo_opt.jax.places import Places
-from hlo_opt.jax.report import Line, Report, line
+from hlo_opt.jax.report import CALLBACKS, Line, Report, line
 from hlo_opt.jax.wire import ModuleBytes
 from hlo_opt.runtime.host.compiler import compiler_that_gives_way
 
@@ -115,6 +115,9 @@ class Hook:
             return None
         if module.entry_name == _AUTOTUNED:
             return None
+        if CALLBACKS.may_wait_for_us():
+            self.report.note(line("JAX105", module.name))
+            return None
         if module.donates and not backend.keeps_donations:
             self.report.add(line("JAX101", module.name))
             return None
@@ -173,7 +176,7 @@ def decided(
 def _tries(decision: Decision, key: str) -> int:
     """How often the rest of a module is tried again: it ends, for there are fewer regions left each time, or it is a
     time in a row that found nothing."""
-    if decision.is_whole:
+    if decision.is_whole and decision.is_sure:
         return 0
     before = records.module_of(key)
     left = before.tries if before is not None and before.tries else records.TRIES
@@ -217,7 +220,10 @@ class Background:
                 self._todo.task_done()
 
     def wait(self) -> None:
-        """Waits until all work is done. Ctrl-C interrupts it."""
+        """Waits until all work is done, except in its own thread, where a callback of the report may ask for it. Ctrl-C
+        interrupts it."""
+        if threading.current_thread() is self._thread:
+            return
         while self._todo.unfinished_tasks:
             time.sleep(0.01)
 
@@ -380,7 +386,8 @@ def install(
                    estimates. 0 replaces every region that is not slower, by more than 2 %
     backend        `host` for kernels on the CPU; `cuda` for an NVIDIA GPU, where gains are estimated and not timed;
                    `auto` for what JAX has
-    report         called with a line for each region and module: what was replaced, and why others were not
+    report         called with a line for each region and module: what was replaced, and why others were not. What is
+                   compiled meanwhile is left to XLA if the call takes longer than printing does
     wait           whether compilations wait for our kernels. If not, XLA's code runs at first, kernels are built in the
                    background, and the next compilation of the same module uses them
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 from jaxlib import _hlo, _jax, xla_client
@@ -43,6 +43,25 @@ FEW_PAIRS = 15
 """The number of pairs after which a series ends if it is clear."""
 LOST, WON = 1.25, 0.5
 """A series is clear if ours take this multiple of theirs, by the quickest runs and by the median of the pairs."""
+
+BUSY = 1.3
+"""The machine is busy where half of the runs of a form take more than this multiple of its quickest."""
+
+
+class Times(NamedTuple):
+    """Microseconds of a run of ours and of XLA's form. `low_us` and `high_us`: on a busy machine, those of ours by the
+    quartiles of the pairs, between which chance decides; else zeros."""
+
+    ours_us: float
+    xla_us: float
+    low_us: float = 0.0
+    high_us: float = 0.0
+
+    @property
+    def possible_us(self) -> tuple[float, ...]:
+        """The time of ours, and those that other series may find."""
+        return (self.ours_us, self.low_us, self.high_us) if self.high_us else (self.ours_us,)
+
 
 _MLIR = {
     "pred": "i1",
@@ -120,7 +139,7 @@ def runnable(module: Module, *, is_whole: bool) -> Runnable:
     return Runnable(message, [p.shape for p in module.entry.parameters], list(module.entry.root.shape.leaves()))
 
 
-def times(theirs: Runnable, call: str, inputs: Sequence[Array], *, is_whole: bool) -> tuple[float, float]:
+def times(theirs: Runnable, call: str, inputs: Sequence[Array], *, is_whole: bool) -> Times:
     """The result of `compared` for a region: `theirs` from `runnable`, `call` from `call_text`."""
     return compared(_message(call, is_whole=is_whole), theirs, inputs)
 
@@ -158,7 +177,7 @@ class Runnable:
         return _compiled(self.message, self.inputs, self.outputs)
 
 
-def compared(our_module: bytes, theirs: Runnable, inputs: Sequence[Array]) -> tuple[float, float]:
+def compared(our_module: bytes, theirs: Runnable, inputs: Sequence[Array]) -> Times:
     """Microseconds of a run of our module and of theirs, which have the same inputs and outputs, by `least_won`. Each
     series has arrays of its own, because their addresses affect the time. Raises what XLA raises."""
     with _one_at_a_time, jax.enable_x64(True):
@@ -171,7 +190,7 @@ def compared(our_module: bytes, theirs: Runnable, inputs: Sequence[Array]) -> tu
         return least_won(runs)
 
 
-def bound(theirs: Runnable, inputs: Sequence[Array], *, is_whole: bool) -> tuple[float, float]:
+def bound(theirs: Runnable, inputs: Sequence[Array], *, is_whole: bool) -> Times:
     """Microseconds that kernels of ours take at least, however quick they are, and that XLA's form takes: a series of a
     module without work and of XLA's. Raises what XLA raises."""
     with _one_at_a_time, jax.enable_x64(True):
@@ -204,18 +223,16 @@ def _run_of(executable: _Executable, arrays: list[jax.Array]) -> TimedRun:
 TimedRun = Callable[[], object]
 
 
-def least_won(
-    runs: Callable[[], tuple[TimedRun, TimedRun]], clock: Callable[[], float] = time.perf_counter
-) -> tuple[float, float]:
+def least_won(runs: Callable[[], tuple[TimedRun, TimedRun]], clock: Callable[[], float] = time.perf_counter) -> Times:
     """Microseconds of a run of ours and of theirs in the worst series for ours. Stops at the first series that ours
     loses. `clock` returns seconds."""
-    pairs: list[tuple[float, float]] = []
-    while len(pairs) < SERIES and all(ours <= theirs for ours, theirs in pairs):
-        pairs.append(series(*runs(), clock))
-    return max(pairs, key=lambda pair: pair[0] / pair[1] if pair[1] else 1.0)
+    found: list[Times] = []
+    while len(found) < SERIES and all(each.ours_us <= each.xla_us for each in found):
+        found.append(series(*runs(), clock))
+    return max(found, key=lambda each: _ratio(each.ours_us, each.xla_us))
 
 
-def series(ours: TimedRun, theirs: TimedRun, clock: Callable[[], float]) -> tuple[float, float]:
+def series(ours: TimedRun, theirs: TimedRun, clock: Callable[[], float]) -> Times:
     """Microseconds of a run of each form: the quickest of alternating runs, since other load only makes runs slower.
     Raises TimeUpError where the caller has no time left for another run.
 
@@ -244,8 +261,18 @@ def series(ours: TimedRun, theirs: TimedRun, clock: Callable[[], float]) -> tupl
         if len(pairs) == FEW_PAIRS and _is_clear(pairs):
             break
     ours_us, theirs_us = (min(column) * 1e6 for column in zip(*pairs, strict=True))
-    middle = statistics.median(a / b if b else 1.0 for a, b in pairs)
-    return max(ours_us, theirs_us * middle / MIDDLE), theirs_us
+    low, middle, high = statistics.quantiles((_ratio(a, b) for a, b in pairs), n=4, method="inclusive")
+    ends = (theirs_us * low, theirs_us * high) if _is_busy(pairs) else ()
+    return Times(max(ours_us, theirs_us * middle / MIDDLE), theirs_us, *ends)
+
+
+def _ratio(ours: float, theirs: float) -> float:
+    return ours / theirs if theirs else 1.0
+
+
+def _is_busy(pairs: Sequence[tuple[float, float]]) -> bool:
+    """Whether other programs take the processors away from half of the runs of a form."""
+    return any(statistics.median(column) > BUSY * min(column) for column in zip(*pairs, strict=True))
 
 
 def _timed(run: TimedRun, clock: Callable[[], float]) -> float:
@@ -258,7 +285,7 @@ def _timed(run: TimedRun, clock: Callable[[], float]) -> float:
 def _is_clear(pairs: Sequence[tuple[float, float]]) -> bool:
     """Whether ours lose or win by so much that further pairs can hardly change it."""
     ours, theirs = (min(column) for column in zip(*pairs, strict=True))
-    ratios = (ours / theirs if theirs else 1.0, statistics.median(a / b if b else 1.0 for a, b in pairs))
+    ratios = (_ratio(ours, theirs), statistics.median(_ratio(a, b) for a, b in pairs))
     return min(ratios) > LOST or max(ratios) < WON
 
 

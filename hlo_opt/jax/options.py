@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hlo_opt.jax import records
 from hlo_opt.jax.records import Chosen, Verdict
@@ -34,6 +34,10 @@ class HookOptions:
             return verdict.ours_us <= EVEN * verdict.xla_us
         saved = (verdict.xla_us - verdict.ours_us) * rounds
         return verdict.ours_us <= win * verdict.xla_us and saved >= self.min_saving_us
+
+    def is_sure(self, verdict: Verdict, rounds: int = 1, win: float = WIN) -> bool:
+        """Whether `takes` would find the same in another series."""
+        return len({self.takes(replace(verdict, ours_us=us), rounds, win) for us in verdict.possible_us}) == 1
 
     def keeps(self, chosen: Sequence[Chosen], ours_us: float, xla_us: float) -> bool:
         """Whether a whole module with these regions wins by a tenth, or saves half of the sum of its regions. Not all

@@ -30,13 +30,22 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Verdict:
     """The verdict on a region: microseconds of our and XLA's kernels, or the code (`why`) and `text` of its refusal.
-    `is_bound`: kernels of ours were not built, and `ours_us` is a time that they cannot be below."""
+    `is_bound`: kernels of ours were not built, and `ours_us` is a time that they cannot be below.
+    `low_us` and `high_us`: as in `measure.Times`. `tries`: how often it is timed again where these disagree."""
 
     ours_us: float = 0.0
     xla_us: float = 0.0
     why: str = ""
     text: str = ""
     is_bound: bool = False
+    low_us: float = 0.0
+    high_us: float = 0.0
+    tries: int = 0
+
+    @property
+    def possible_us(self) -> tuple[float, ...]:
+        """As `measure.Times.possible_us`."""
+        return (self.ours_us, self.low_us, self.high_us) if self.high_us else (self.ours_us,)
 
 
 @dataclass(frozen=True)
@@ -57,13 +66,14 @@ class Chosen:
 
 
 TRIES = 2
-"""How often in a row the time may be up before a region gets a verdict, until those that are left are given up."""
+"""How often in a row the time may be up before a region gets a verdict, until those that are left are given up; and how
+often a region is timed again where the machine was too busy to tell, until the last verdict stays."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The decision about a module: the regions that are replaced. `tries`: how often the rest, for which there was no
-    time, is tried again; 0 if there is no rest, or it is given up."""
+    """The decision about a module: the regions that are replaced. `tries`: how often the rest is tried again, for which
+    there was no time, or the machine was too busy to tell; 0 if there is no rest, or it is given up."""
 
     chosen: tuple[Chosen, ...]
     tries: int = 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hlo_opt.diag.errors import printable
@@ -15,6 +16,7 @@ CODES = {
     "JAX102": "not changed: XLA's kernels take {xla_us:.1f} us, a call of ours takes {ours_us:.1f} us at least",
     "JAX103": "not changed: kernels of ours make no part of it faster",
     "JAX104": "not changed: {megabytes:.0f} MB are too much to read while a program waits",
+    "JAX105": "not changed: it was compiled while a callback of the report ran",
     "JAX201": "no kernels: {why}",
     "JAX202": "not changed: kernels of ours take {ours_us:.1f} us, XLA's {xla_us:.1f} us",
     "JAX203": "not changed: the trip counts of its loops are unknown or too large to time",
@@ -30,8 +32,10 @@ CODES = {
     "JAX301": "XLA's code runs for now; kernels of ours are built in the background for the next compilation",
     "JAX302": "interrupted",
     "JAX303": "failed: {why}",
-    "JAX304": "the time limit was reached before; kernels of ours for the rest are built in the background for the "
-    "next compilation",
+    "JAX304": "the time limit was reached before, or the machine was too busy to tell; the rest is decided in the "
+    "background for the next compilation",
+    "JAX305": "the machine is too busy to tell: kernels of ours took {low_us:.1f} to {high_us:.1f} us, XLA's "
+    "{xla_us:.1f} us; both are timed again at the next compilation",
     "JAX401": "kernels of ours were found in the cache",
     "JAX402": "kernels of ours were compiled",
 }
@@ -63,8 +67,50 @@ def line(
     return Line(code, module, region, CODES[code].format(**numbers), bytes_written, source)
 
 
+PATIENCE = 0.2
+"""Seconds that a compilation waits for callbacks that run: those that only print have returned by then."""
+
+
+class Callbacks:
+    """The callbacks of reports that run now, in all threads.
+
+    A callback may compile, and a compilation that the hook works on calls the callback, without end. XLA compiles in
+    threads of its own, so nothing says which compilation is a callback's: it is one that the callback waits for.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._running: dict[object, int] = {}
+        """The thread of each."""
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Inside, a callback runs in this thread."""
+        one = object()
+        with self._changed:
+            self._running[one] = threading.get_ident()
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._running[one]
+                self._changed.notify_all()
+
+    def may_wait_for_us(self) -> bool:
+        """Whether a callback may wait for what this thread compiles: it runs in this thread, or has not returned after
+        `PATIENCE`."""
+        with self._changed:
+            if threading.get_ident() in self._running.values():
+                return True
+            asked = set(self._running)
+            return not self._changed.wait_for(lambda: asked.isdisjoint(self._running), PATIENCE)
+
+
+CALLBACKS = Callbacks()
+
+
 class Report:
-    """The lines of the hook so far, in order. `on_line` is called with each new line.
+    """The lines of the hook so far, in order. `on_line` is called with each new line. What it compiles is left to XLA.
 
     added_ms      milliseconds that the hook added to compilations, in all threads
     added_cpu_ms  CPU time of these threads in milliseconds, without the compilers that they started
@@ -77,10 +123,15 @@ class Report:
         self._lock = threading.Lock()
 
     def add(self, new: Line) -> None:
+        self.note(new)
+        if self._on_line is not None:
+            with CALLBACKS.running():
+                self._on_line(new)
+
+    def note(self, new: Line) -> None:
+        """As `add`, without a call of `on_line`."""
         with self._lock:
             self.lines.append(new)
-        if self._on_line is not None:
-            self._on_line(new)
 
     def took(self, seconds: float, cpu_seconds: float) -> None:
         """Adds the wall time and the CPU time of the hook in a compilation."""

@@ -40,7 +40,7 @@ def test_the_quickest_of_runs_in_turn_counts() -> None:
     """Whatever else the machine does makes nine of ten runs ten times as slow."""
     clock = Clock()
     slow = lambda least: itertools.cycle([least] + [least * 10] * 9)  # noqa: E731
-    ours, theirs = series(clock.run("ours", slow(50.0)), clock.run("theirs", slow(100.0)), clock)
+    ours, theirs, *_ = series(clock.run("ours", slow(50.0)), clock.run("theirs", slow(100.0)), clock)
     assert (round(ours), round(theirs)) == (50, 100)
 
 
@@ -48,7 +48,7 @@ def test_what_is_quick_only_now_and_then_is_not_quick() -> None:
     """One run of ten is twice as quick as theirs, the others a quarter slower: as in the middle, less what chance may
     do."""
     clock = Clock()
-    ours, theirs = series(
+    ours, theirs, *_ = series(
         clock.run("ours", itertools.cycle([50.0, *[125.0] * 9])), clock.run("theirs", itertools.repeat(100.0)), clock
     )
     assert (round(ours), round(theirs)) == (round(125 / measure.MIDDLE), 100)
@@ -118,7 +118,7 @@ def test_a_region_must_win_each_series(
 ) -> None:
     """A lucky series is not enough; and a first one that is lost is the last."""
     clock = Clock()
-    ours, theirs = least_won(several(clock, *pairs), clock)
+    ours, theirs, *_ = least_won(several(clock, *pairs), clock)
     assert (round(ours), round(theirs)) == expected
     assert HookOptions(min_saving_us=1).takes(Verdict(ours, theirs)) is takes
 

@@ -28,7 +28,7 @@ def test_without_a_folder_nothing_is_kept_and_nothing_fails(
 
 
 @pytest.mark.parametrize("code", sorted(decide.OF_MACHINE))
-def test_a_disk_that_was_full_leaves_no_verdict(
+def test_a_fault_of_the_machine_leaves_no_verdict(
     code: str, empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The small file of a verdict may fit where the kernels do not. With room, or the compiler, back, the next

@@ -185,6 +185,56 @@ def test_a_compiler_that_stops_by_its_own_fault_makes_plainer_code(
     assert compiler.built([UNIT]).exists()
 
 
+@pytest.mark.parametrize("seconds", [None, 60])
+@pytest.mark.parametrize(
+    "ends",
+    [
+        "kill -KILL $$",
+        "kill -TERM $$",
+        "echo 'g++: fatal error: Killed signal terminated program cc1plus' >&2; exit 1",
+        "echo 'g++: internal compiler error: Hangup signal terminated program cc1plus' >&2; exit 4",
+        "echo 'collect2: fatal error: ld terminated with signal 9 [Killed]' >&2; exit 1",
+        "echo 'clang++: error: unable to execute command: Killed' >&2; exit 1",
+        "echo 'virtual memory exhausted: Cannot allocate memory' >&2; exit 1",
+    ],
+)
+def test_a_compiler_that_is_ended_says_nothing_of_its_text(
+    ends: str, seconds: int | None, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a system does that has no memory left. It is not run again either: it may be ended for good reason."""
+    noted, ended = tmp_path / "noted", tmp_path / "ended"
+    ended.write_text(f'#!/bin/sh\ncase "$*" in *unit0*) echo >> {noted}; {ends};; esac\nexec g++ "$@"\n')
+    ended.chmod(0o755)
+    monkeypatch.setenv("CXX", str(ended))
+    with (
+        compiler.bounded_compiler(seconds) if seconds else nullcontext(),
+        pytest.raises(BackendError, match=r"HLO518 the C\+\+ compiler was ended from outside"),
+    ):
+        compiler.built([UNIT])
+    assert len(noted.read_text()) == 1
+
+
+def test_flags_are_not_taken_for_unknown_where_the_compiler_is_ended() -> None:
+    with pytest.raises(BackendError, match="HLO518"):
+        compiler.asked(["sh", "-c", "kill -KILL $$"])
+
+
+def test_a_compiler_that_takes_too_long_is_not_run_again(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GCC calls it a fault of its own that it was ended by the limit."""
+    noted, slow = tmp_path / "noted", tmp_path / "slow"
+    says = "g++: internal compiler error: CPU time limit exceeded signal terminated program cc1plus"
+    slow.write_text(
+        f'#!/bin/sh\ncase "$*" in *unit0*) echo >> {noted}; echo "{says}" >&2; exit 4;; esac\nexec g++ "$@"\n'
+    )
+    slow.chmod(0o755)
+    monkeypatch.setenv("CXX", str(slow))
+    with compiler.bounded_compiler(9), pytest.raises(BackendError, match=r"HLO511 .* takes more than 9 s"):
+        compiler.built([UNIT])
+    assert len(noted.read_text()) == 1
+
+
 def test_a_compiler_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "ANSWER_SECONDS", 0.05)
     with pytest.raises(BackendError, match=r"HLO511 the C\+\+ compiler sleep takes more than 0\.05 s"):

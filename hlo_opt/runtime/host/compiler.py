@@ -70,6 +70,17 @@ PLAINER = (("-fno-tree-loop-if-convert",), ("-fno-tree-vectorize", "-fno-openmp-
 """Flags for units at which a compiler stopped so: no vector code of what stands under a condition (GCC 12 makes
 instructions that no processor has of the larger of two bytes under one), then none at all."""
 
+OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
+"""Signals that a compiler does not end by itself with: a system without memory ends what it likes, as does who shuts a
+machine down."""
+_ENDED = "|".join(filter(None, map(signal.strsignal, OUTSIDE)))
+_ENDED_INSIDE = re.compile(
+    rf"({_ENDED}) (?:signal terminated|\(program) |terminated with signal \d+ \[({_ENDED})\]"
+    rf"|unable to execute command: ({_ENDED})|(out of memory|virtual memory exhausted|Cannot allocate memory)",
+    re.IGNORECASE,
+)
+"""What GCC, its linker and clang say where a program that they started ended so, or got no memory."""
+
 CALLS = "-fsanitize=thread"
 """Has the compiler call a function at each access to memory. Units bring these functions, so the linker must not take
 those of the compiler's library."""
@@ -170,10 +181,10 @@ ANSWER_SECONDS = 60.0
 
 def asked(command: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:
     """What the compiler answers, given an empty file. Raises BackendError where it does not start (HLO510), and where
-    it does not end (HLO511): TimeUpError where the caller has no time left."""
+    it does not end (HLO511): TimeUpError where the caller has no time left. HLO518 as `_check_ended`."""
     left = time_left()
     try:
-        return subprocess.run(
+        done = subprocess.run(
             [*command, *arguments],
             input="",
             capture_output=True,
@@ -190,6 +201,16 @@ def asked(command: Sequence[str], *arguments: str) -> subprocess.CompletedProces
         ) from None
     except OSError as fault:
         raise BackendError(f"the C++ compiler {command[0]} does not start: {fault.strerror}", code="HLO510") from fault
+    _check_ended(done.returncode, done.stderr)
+    return done
+
+
+def _check_ended(status: int, messages: str) -> None:
+    """Raises BackendError (HLO518) where a run was ended from outside, which says nothing of its text."""
+    inside = _ENDED_INSIDE.search(messages) if status else None
+    if -status in OUTSIDE or inside is not None:
+        why = signal.strsignal(-status) if inside is None else next(filter(None, inside.groups()))
+        raise BackendError(f"the C++ compiler was ended from outside: {why}", code="HLO518")
 
 
 def built(units: Sequence[str], more: Sequence[str] = ()) -> Path:
@@ -197,8 +218,8 @@ def built(units: Sequence[str], more: Sequence[str] = ()) -> Path:
 
     The key is everything that the library depends on: texts, flags, the compiler and its version, and the processor.
     A folder for this process alone stands in for a cache whose disk is full.
-    Raises BackendError without a compiler (HLO510), for a text that it refuses (HLO511), and where nothing can be
-    written (HLO517).
+    Raises BackendError without a compiler (HLO510), for a text that it refuses (HLO511), where nothing can be written
+    (HLO517), and where the compiler is ended from outside (HLO518).
     """
     command = find_compiler()
     native = processor(command)
@@ -401,10 +422,21 @@ def _end(run: subprocess.Popen[str]) -> None:
     run.wait()
 
 
+def _check_stopped(status: int, messages: str) -> None:
+    """Raises BackendError where a run of the compiler took too long (HLO511), or as `_check_ended`, and
+    KeyboardInterrupt."""
+    if status == -signal.SIGINT:  # Ctrl-C goes to the compiler as well
+        raise KeyboardInterrupt
+    if status == -signal.SIGXCPU or (status and "CPU time limit" in messages):
+        raise BackendError(f"the C++ compiler takes more than {_most_seconds.get()} s for a kernel", code="HLO511")
+    _check_ended(status, messages)
+
+
 def _finish(run: subprocess.Popen[str], folder: Path) -> None:
     """Wait for a compiler's run, and run it again with other flags where it stopped by a fault of its own."""
     command = list(run.args) if isinstance(run.args, list | tuple) else []
     messages = _messages(run)
+    _check_stopped(run.returncode, messages)
     for flags in PLAINER:
         if run.returncode and any(fault in messages for fault in FAULTS):
             run = _start([*map(str, command), *flags], folder)
@@ -412,10 +444,7 @@ def _finish(run: subprocess.Popen[str], folder: Path) -> None:
                 messages = _messages(run)
             finally:
                 _end(run)
-    if run.returncode == -signal.SIGINT:  # Ctrl-C goes to the compiler as well
-        raise KeyboardInterrupt
-    if run.returncode == -signal.SIGXCPU or (run.returncode and "CPU time limit" in messages):
-        raise BackendError(f"the C++ compiler takes more than {_most_seconds.get()} s for a kernel", code="HLO511")
+            _check_stopped(run.returncode, messages)
     if run.returncode:
         lines = [line.strip() for line in messages.replace(f"{folder}{os.sep}", "").splitlines() if line.strip()]
         first = next((line for line in lines if "error" in line), lines[0] if lines else f"exit {run.returncode}")
