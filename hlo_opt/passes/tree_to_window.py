@@ -24,14 +24,13 @@ from hlo_opt.ir.element_type import PRED
 from hlo_opt.ops.reduction.associative import Neutral, is_associative, neutral, reads_left
 from hlo_opt.ops.reduction.scan_tree import Combination, Leaf, ScanTree, View, interleaved, number_of, scan_tree
 from hlo_opt.passes.base import PassContext, RewritingPass
+from hlo_opt.passes.cumulative_splitter import worth_splitting
 from hlo_opt.passes.expansion import BroadcastingWriter
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.price import price
 
 LEAST_OF_TREE = 2.0
 """How many times the bytes of a window a fused tree moves at least."""
-KERNELS_OF_TREE = 3
-"""How many kernels a fused tree is at least, one after another."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +43,9 @@ class TreeToWindow(RewritingPass):
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         new: dict[Instruction, Instruction] = {}
-        for scan in _scans(computation):
-            if _pays(scan, new, context.options.target):
-                yield partial(_put, scan, new)
+        for family in _scans(computation):
+            if all(_pays(scan, new, context.options.target) for scan in family):
+                yield from (partial(_put, scan, new) for scan in family)
 
 
 @dataclass
@@ -90,7 +89,9 @@ class _Scan:
         if not lost:
             return [self]
         if len(self.outs) > 1 and lost & self.outs.keys():
-            return [s for c, out in self.outs.items() for s in self._only(c, out).split()]
+            alone = [s for c, out in self.outs.items() for s in self._only(c, out).split()]
+            if not any(s.is_flagged for s in alone):
+                return alone
         others = [f for c, f in enumerate(self.combinations) if c not in lost]
         if lost & self.outs.keys() or any(reads_left(f, c) for f in others for c in lost):
             self.is_flagged = True
@@ -121,8 +122,9 @@ def _reverses(value: Instruction, axis: int) -> bool:
     return value.opcode == "reverse" and value.ints("dimensions") == (axis,)
 
 
-def _scans(computation: Computation) -> list[_Scan]:
-    """The scans of a computation whose combination is associative."""
+def _scans(computation: Computation) -> list[list[_Scan]]:
+    """The scans of a computation whose combination is associative. Those whose trees have values in common are
+    together: replaced one by one, they would leave the others what both computed once."""
     places = [(i, parts[0]) for i in computation.instructions if (parts := interleaved(i)) is not None]
     places.sort(key=lambda place: -place[0].shape.dimensions[place[1]])  # the whole tree before its levels
     found: dict[object, tuple[_Scan, ScanTree]] = {}
@@ -140,7 +142,26 @@ def _scans(computation: Computation) -> list[_Scan]:
         elif all(map(_fits(out), tree.elements)) and is_associative(tree.combinations):
             scan = _Scan(tree.axis, tree.elements, tree.combinations, neutral(tree.combinations), {tree.result: out})
             found[frozenset(roots)] = scan, tree
-    return [part for scan, _ in found.values() for part in scan.split()]
+    families: list[tuple[set[Instruction], list[tuple[_Scan, ScanTree]]]] = []
+    for scan, tree in found.values():
+        shared, members = {c.root for c in tree.combinations}, [(scan, tree)]
+        for family in [f for f in families if not f[0].isdisjoint(shared)]:
+            shared, members = shared | family[0], [*family[1], *members]
+            families.remove(family)
+        families.append((shared, members))
+    return [[part for scan, _ in members for part in scan.split()] for _, members in families if _die(members)]
+
+
+def _die(family: Collection[tuple[_Scan, ScanTree]]) -> bool:
+    """Whether nothing needs the levels below once the values are replaced. A gradient may: it reads them all."""
+    todo = [out for scan, _ in family for out in scan.outs.values()]
+    dead = set(todo)
+    while todo:
+        for operand in todo.pop().operands:
+            if operand not in dead and not operand.is_root and dead.issuperset(operand.users):
+                dead.add(operand)
+                todo.append(operand)
+    return all(tree.inner <= dead for _, tree in family)
 
 
 def _is_plain(out: Instruction) -> bool:
@@ -161,7 +182,7 @@ def _fits(out: Instruction) -> Callable[[View], bool]:
 
 
 def _pays(scan: _Scan, new: Mapping[Instruction, Instruction], target: DeviceTarget) -> bool:
-    """Whether the window takes less time than a fused tree takes at least."""
+    """Whether the window takes less time than the fused tree takes about, or is one that is split."""
     computation = scan.out.computation
     module = computation.module
     assert module is not None
@@ -172,8 +193,10 @@ def _pays(scan: _Scan, new: Mapping[Instruction, Instruction], target: DeviceTar
     pays = isinstance(candidate, Plan) and len(candidate.segments) == 1 and bool(candidate.segments[0].folded)
     if isinstance(candidate, Plan) and pays:
         one = price(candidate, target)
-        tree = KERNELS_OF_TREE * (one.launch + target.idle_load_us) + LEAST_OF_TREE * one.memory
-        pays = one.us < tree
+        levels = scan.whole.dimensions[scan.axis].bit_length() - 1
+        kernels = max(2, levels // 2 - 1)  # as fused trees have
+        tree = kernels * (one.launch + target.idle_load_us) + LEAST_OF_TREE * one.memory
+        pays = one.us < tree or worth_splitting(window, target) is not None
     for i in [i for i in computation.instructions if i not in before][::-1]:
         edit.remove(i)
     for made in [c for c in module.computations if c not in computations]:

@@ -18,6 +18,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from hlo_opt.ir import ElementType, Instruction
+from hlo_opt.ops.reduction.reducers import MONOIDS, identity
 from hlo_opt.ops.reduction.scan_tree import Combination, Leaf, number_of
 
 Monomial: TypeAlias = tuple[tuple[int, int], ...]
@@ -247,6 +248,8 @@ class Neutral:
 
 def is_associative(combinations: Sequence[Combination]) -> bool:
     """Whether the combination of elements, one function for each component, is proved to be associative."""
+    if all(map(_is_monoid, combinations)):
+        return True
     try:
         for x, y, z in _elements(combinations, 3):
             first, second = (_Expansion(_wraps(combinations)) for _ in range(2))
@@ -259,8 +262,19 @@ def is_associative(combinations: Sequence[Combination]) -> bool:
     return True
 
 
+def _is_monoid(combination: Combination) -> bool:
+    """Whether a component of the combination is one operation of `MONOIDS` on both components of this number."""
+    leaves = [combination.leaves.get(o) for o in combination.root.operands]
+    own = {None if leaf is None else leaf.component for leaf in leaves}
+    sides = {leaf.is_right for leaf in leaves if leaf is not None}
+    return combination.root.opcode in MONOIDS and len(leaves) == len(sides) == 2 and len(own) == 1
+
+
 def neutral(combinations: Sequence[Combination]) -> Neutral | None:
     """The neutral element; None where none of 0, 1 and the infinities is one."""
+    if all(map(_is_monoid, combinations)):
+        values = tuple(identity(c.root.opcode, c.root.shape.type) for c in combinations)
+        return Neutral(values, dict.fromkeys(range(len(values)), frozenset()))
     choices = [_candidates(c.root.shape.type) for c in combinations]
     if math.prod(map(len, choices)) > _MOST_TRIED:
         return None
