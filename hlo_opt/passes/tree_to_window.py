@@ -129,6 +129,7 @@ def _scans(computation: Computation) -> list[list[_Scan]]:
     places.sort(key=lambda place: -place[0].shape.dimensions[place[1]])  # the whole tree before its levels
     found: dict[object, tuple[_Scan, ScanTree]] = {}
     inner: set[Instruction] = set()
+    staying: set[Instruction] = set()
     for out, _ in places:
         tree = scan_tree(out) if out not in inner and _is_plain(out) else None
         if tree is None:
@@ -142,14 +143,25 @@ def _scans(computation: Computation) -> list[list[_Scan]]:
         elif all(map(_fits(out), tree.elements)) and is_associative(tree.combinations):
             scan = _Scan(tree.axis, tree.elements, tree.combinations, neutral(tree.combinations), {tree.result: out})
             found[frozenset(roots)] = scan, tree
-    families: list[tuple[set[Instruction], list[tuple[_Scan, ScanTree]]]] = []
+        else:
+            staying |= {c.root for c in tree.combinations}
+    families: list[_Family] = []
     for scan, tree in found.values():
-        shared, members = {c.root for c in tree.combinations}, [(scan, tree)]
-        for family in [f for f in families if not f[0].isdisjoint(shared)]:
-            shared, members = shared | family[0], [*family[1], *members]
+        joined = _Family({c.root for c in tree.combinations}, [(scan, tree)])
+        for family in [f for f in families if not f.shared.isdisjoint(joined.shared)]:
+            joined = _Family(joined.shared | family.shared, [*family.members, *joined.members])
             families.remove(family)
-        families.append((shared, members))
-    return [[part for scan, _ in members for part in scan.split()] for _, members in families if _die(members)]
+        families.append(joined)
+    going = [f for f in families if f.shared.isdisjoint(staying) and _die(f.members)]
+    return [[part for scan, _ in family.members for part in scan.split()] for family in going]
+
+
+@dataclass
+class _Family:
+    """Scans whose trees have values in common, and the results of their combinations on the second level."""
+
+    shared: set[Instruction]
+    members: list[tuple[_Scan, ScanTree]]
 
 
 def _die(family: Collection[tuple[_Scan, ScanTree]]) -> bool:
