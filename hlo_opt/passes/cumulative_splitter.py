@@ -41,12 +41,12 @@ class CumulativeSplitter(RewritingPass):
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         for window in [i for i in computation.instructions if i.opcode == "reduce-window"]:
-            lines = _worth_splitting(window, context.options.target)
+            lines = worth_splitting(window, context.options.target)
             if lines is not None:
                 yield _Split(window, lines).put
 
 
-def _worth_splitting(window: Instruction, target: DeviceTarget) -> Lines | None:
+def worth_splitting(window: Instruction, target: DeviceTarget) -> Lines | None:
     """The lines, if folding in parts gives the same and takes less time. Else None."""
     lines, module = lines_of(window), window.computation.module
     if lines is None or module is None or window.shape.is_tuple or any(window.shape.dynamic):

@@ -16,6 +16,9 @@ from hlo_opt.passes.base import Pass, PassContext
 BY_NUMBER = frozenset({"output_to_operand_aliasing", "sharding"})
 """Attributes of a fusion that name its results by their numbers."""
 
+WRITE_APART = frozenset({"sort", "reduce-window"})
+"""Operations with several results of which a kernel that has them last may write some."""
+
 
 @dataclass(frozen=True)
 class DeadCodeElimination(Pass):
@@ -121,7 +124,7 @@ def _output_count(root: Instruction) -> int:
     outputs = tuple_elements(root)
     if outputs is not None:
         return len(outputs)
-    return len(root.shape.elements or ()) if root.opcode == "sort" else 0
+    return len(root.shape.elements or ()) if root.opcode in WRITE_APART else 0
 
 
 def drop_unread(fusion: Instruction, body: Computation) -> None:

@@ -56,6 +56,7 @@ _TABLE: dict[str, str] = {
     "sort-iota-fusion": "hlo_opt.passes.sort_iota_fusion:SortIotaFusion",
     "sum-factoring": "hlo_opt.passes.sum_factoring:SumFactoring",
     "topk-to-maxima": "hlo_opt.passes.topk_to_maxima:TopkToMaxima",
+    "tree-to-window": "hlo_opt.passes.tree_to_window:TreeToWindow",
     "variadic-op-splitter": "hlo_opt.passes.variadic_op_splitter:VariadicOpSplitter",
     "while-flatten": "hlo_opt.passes.loops.while_flatten:WhileFlatten",
     "while-fusion": "hlo_opt.passes.while_fusion:WhileFusion",
@@ -196,7 +197,7 @@ _PRESETS = {
         "while-loop-unroller{inner=true},cse,dce,"
         "reduction-simplifier,sum-factoring,scatter-to-select,scatter-accumulation,dot-strength-reduction,dot-merger,"
         "topk-to-maxima,cse,moment-folding,online-softmax{columns=true},dce,"
-        "scan-to-window,cumulative-joiner,cumulative-splitter,"
+        "scan-to-window,tree-to-window,dce,cumulative-joiner,cumulative-splitter,"
         "reduction-splitter,while-loop-invariant-code-motion,dce,"
         f"best({_WITH_WINDOWS},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
         " | inline{fusions=true},fixpoint(instruction-fusion{may-duplicate=false},"
@@ -216,16 +217,16 @@ _PRESETS = {
 the loop, loops that were written out as loops again, reduces of single elements as reshapes, scatters of an element for
 each row as selects, scatters into zeros as scatters into what they are added to, scalar factors of products after them,
 products of small matrices, and of matrices and vectors, as sums, small independent products as one, the few largest of
-short rows as maxima, a softmax of long columns as one fold and a division, scans that fold as cumulative windows, long
-cumulative windows and reduces of dimensions that lie apart in parts, invariants of loops before them, then what
-xla-2026 does, but for sliding windows, and then horizontal fusion, or, where that is estimated to take less time,
-instruction fusion with our row-reduction kernels, which keep a softmax in one kernel, and priority fusion of what its
-rules left (large modules get only this by the default effort), both with attention in one kernel where that pays, and
-short reductions folded where they are read;
-then what moves nothing and is in no kernel as bitcasts; then loops whose lanes do not need each other as one kernel;
-then kernels that are ready at the same time in one launch; then, in small modules, kernels and readers that take less
-time as one, whatever rule kept them apart; then kernels write less of what others read, where these can compute it;
-last, bitcasts of what kernels update in place in front of them.
+short rows as maxima, a softmax of long columns as one fold and a division, scans that fold, and trees of associative
+scans, as cumulative windows, long cumulative windows and reduces of dimensions that lie apart in parts, invariants of
+loops before them, then what xla-2026 does, but for sliding windows, and then horizontal fusion, or, where that is
+estimated to take less time, instruction fusion with our row-reduction kernels, which keep a softmax in one kernel, and
+priority fusion of what its rules left (large modules get only this by the default effort), both with attention in one
+kernel where that pays, and short reductions folded where they are read; then what moves nothing and is in no kernel as
+bitcasts; then loops whose lanes do not need each other as one kernel; then kernels that are ready at the same time in
+one launch; then, in small modules, kernels and readers that take less time as one, whatever rule kept them apart; then
+kernels write less of what others read, where these can compute it; last, bitcasts of what kernels update in place in
+front of them.
 xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""
 
 

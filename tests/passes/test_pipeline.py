@@ -268,6 +268,8 @@ def test_what_presets_run() -> None:
         "online-softmax",
         "dce",
         "scan-to-window",
+        "tree-to-window",
+        "dce",
         "cumulative-joiner",
         "cumulative-splitter",
         "reduction-splitter",
