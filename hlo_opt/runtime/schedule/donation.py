@@ -194,11 +194,21 @@ def _needs(memory: int, wish: _Wish, ops: Sequence[Op], root: Sequence[int]) -> 
         if position == wish.at != wish.reader:
             continue  # the copy itself
         count = [root[b] for b in op.inputs].count(memory)
-        if count and (position > wish.reader or (position == wish.reader and count > 1)):
+        if count and position > wish.reader:
+            return op
+        if count > 1 and position == wish.reader and not _others_are_copied(wish, op, memory, root):
             return op
         if count and position < wish.reader and not _reads_only(op):
             return op
     return None
+
+
+def _others_are_copied(wish: _Wish, op: Op, memory: int, root: Sequence[int]) -> bool:
+    """Whether an operation is a loop that begins with copies of a memory for all leaves of its state but the wish's:
+    one of the leaves may have the memory itself."""
+    if not isinstance(op, LoopOp):
+        return False
+    return all(k == wish.leaf or k in op.copied for k, b in enumerate(op.inputs) if root[b] == memory)
 
 
 def _owning(routine: Routine) -> Routine:
@@ -208,10 +218,14 @@ def _owning(routine: Routine) -> Routine:
     written = {b for op in ops if isinstance(op, LaunchOp) for b in op.outputs}
     kept = {root[b] for b in routine.results}
     granted: list[_Wish] = []
+    given: set[tuple[int, int]] = set()
     for wish in _wishes(ops):
         memory = root[wish.source]
-        if memory in written and memory not in kept and _needs(memory, wish, ops, root) is None:
+        if (memory, wish.reader) in given or memory not in written or memory in kept:
+            continue
+        if _needs(memory, wish, ops, root) is None:
             granted.append(wish)
+            given.add((memory, wish.reader))
             at = ops[wish.at]
             if isinstance(at, BranchOp) or (isinstance(at, LoopOp) and wish.leaf in at.updated):
                 written.add(wish.output)  # memory that the loop owns and its body does not pass through, or a branch's
