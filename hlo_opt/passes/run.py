@@ -141,6 +141,11 @@ def run(
     return outcome
 
 
+def run_again(outcome: Outcome, context: PassContext, observer: Observer) -> None:
+    """The passes of an outcome once more, in a new context, with an observer. Edges joined afterwards are not."""
+    _run(outcome.original, outcome.pipeline, context, observer, None)
+
+
 def force_edges(outcome: Outcome, edges: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Join the ends of refused edges in the result, by the names that its decisions give them or their kernels. Returns
     the edges that no refused one is called by."""

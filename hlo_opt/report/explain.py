@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.sets import joins_arrays, launches
 from hlo_opt.passes import ExplainReport
 from hlo_opt.report import summary
+from hlo_opt.report.gone import where_it_went
 from hlo_opt.report.holding import members_of_kernels
 from hlo_opt.report.page import LEAST, Page, Word, count, counted, microseconds, most_first, size
 from hlo_opt.report.sentences import SOURCE_HINT, EdgePrices, advice, sentence
@@ -256,7 +257,9 @@ def without_edges(report: ExplainReport, names: Sequence[str]) -> Page:
     for kernel, member in members_of_kernels(report.outcome.module):
         kernels.setdefault(origins.get(member, member.name), kernel.name)
     page = Page()
-    for name in (name.lstrip("%") for name in names):
+    bare = [name.lstrip("%") for name in names]
+    gone = where_it_went(report, [n for n in bare if _is_gone(report, n, kernels)])
+    for name in bare:
         if name in kernels:
             page.add(f"`{name}` is in kernel `{kernels[name]}`, and no edge of it is between kernels")
         elif name.upper() in declared():
@@ -264,8 +267,13 @@ def without_edges(report: ExplainReport, names: Sequence[str]) -> Page:
         elif (parameter := _parameter(report, name)) is not None:
             page.add(_read_by(parameter))
         else:
-            page.add(f"`{name}` is in no kernel of the result: it was simplified away, or launches nothing")
+            page.add(gone[name])
     return page
+
+
+def _is_gone(report: ExplainReport, name: str, kernels: Collection[str]) -> bool:
+    """Whether a name is that of an instruction that no kernel holds."""
+    return name not in kernels and name.upper() not in declared() and _parameter(report, name) is None
 
 
 def _parameter(report: ExplainReport, name: str) -> Instruction | None:

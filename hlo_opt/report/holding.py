@@ -13,6 +13,7 @@ from hlo_opt.ir import Instruction, Module
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.sets import launches
 from hlo_opt.passes import ExplainReport
+from hlo_opt.report.gone import where_it_went
 from hlo_opt.report.page import Page
 from hlo_opt.report.sentences import advice, sentence
 
@@ -62,7 +63,7 @@ def apart(report: ExplainReport, group: Sequence[str]) -> CheckError | None:
     filename = None if module.source is None else module.source.filename
     gone = next((name for name in group if not kernels[name]), None)
     if gone is not None:
-        message = f"`{gone}` is in no kernel of the result: it was simplified away, or launches nothing"
+        message = where_it_went(report, [gone])[gone]
         return CheckError(
             message, code=APART, filename=filename, hint="--simplify never keeps instructions as they are"
         )
