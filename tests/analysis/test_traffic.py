@@ -130,3 +130,31 @@ def test_bytes_are_those_of_xla(name: str):
         client = jax.devices("cpu")[0].client
         wanted = private.hlo_module_cost_analysis(client, module)["bytes accessed"]
         assert module_bytes(hlo_opt.parse(each), each_once=False) == pytest.approx(wanted, rel=0.001)
+
+
+def test_of_several_results_those_count_that_the_kernel_returns():
+    """Bytes that XLA counts for this text: the operands and one array."""
+    prefix = "f32[64,1024]{1,0}"
+    called = f"""c {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  x = f32[] parameter(2)
+  y = f32[] parameter(3)
+  ax = f32[] multiply(a, x)
+  bx = f32[] multiply(b, x)
+  s = f32[] add(bx, y)
+  ROOT t = (f32[], f32[]) tuple(ax, s)
+}}
+
+f {{
+  p = {prefix} parameter(0)
+  q = {prefix} parameter(1)
+  one = f32[] constant(1)
+  zero = f32[] constant(0)
+  w = ({prefix}, {prefix}) reduce-window(p, q, one, zero), window={{size=1x1024 pad=0_0x1023_0}}, to_apply=c
+  ROOT r = {prefix} get-tuple-element(w), index=1
+}}
+"""
+    entry = f"ENTRY e {{\n  p = {prefix} parameter(0)\n  q = {prefix} parameter(1)\n"
+    text = f"HloModule m\n\n{called}\n{entry}  ROOT r = {prefix} fusion(p, q), kind=kLoop, calls=f\n}}\n"
+    assert module_bytes(hlo_opt.parse(text)) == 3 * 64 * 1024 * 4

@@ -161,7 +161,8 @@ def _of_fusion(body: Computation, *, each_once: bool) -> float:
 
 
 def _written_root(root: Instruction) -> float:
-    while is_free(root.opcode) and root.operands:
+    """Bytes that are written for a result; of an operation with several, only those that the kernel returns."""
+    while is_free(root.opcode) and root.operands and root.operands[0].shape.is_array:
         root = root.operands[0]
     return written_by_root(root)
 
