@@ -13,7 +13,7 @@ from hlo_opt.codegen.tree import Block, Let, Statement
 from hlo_opt.ir.index_map import Condition, Expression, Variable, substitute
 from hlo_opt.ops.code import Code, atom
 
-_NARROW = ("bool", "char", "short")
+_NARROW = frozenset({"bool", "char", "signed char", "unsigned char", "short", "unsigned short"})
 """Types of one or two bytes, with or without a sign."""
 Text = Callable[[Expression], str]
 
@@ -33,7 +33,7 @@ def at_edges(
     lanes are in the first lane and in the last one."""
     same = left_of(block.condition, values, uniform)
     own = tuple(c for c in left_of(block.condition, values, None) if c not in same)
-    is_narrow = any(isinstance(s, Let) and s.kind.rsplit(" ", 1)[-1] in _NARROW for s in block.body)
+    is_narrow = any(isinstance(s, Let) and s.kind in _NARROW for s in block.body)
     if block.otherwise or not same or not own or not is_narrow:
         return None
     inside: list[Node] = list(sequence([Block(Code(block.condition.pieces, says=own), block.body)]))

@@ -30,14 +30,14 @@ class BroadcastingWriter:
 
     def __init__(self, computation: Computation) -> None:
         self.computation = computation
-        self._scalars: dict[tuple[ElementType, float], Instruction] = {}
+        self._scalars: dict[tuple[ElementType, complex], Instruction] = {}
 
     def emit(self, opcode: str, shape: Shape, *operands: Instruction, **attributes: AttributeValue) -> Instruction:
         """Append an operation."""
         typed = {name: Attribute.of(value) for name, value in attributes.items()}
         return edit.create(self.computation, opcode, opcode, shape, operands, typed)
 
-    def scalar(self, element_type: ElementType, value: float) -> Instruction:
+    def scalar(self, element_type: ElementType, value: complex) -> Instruction:
         """A constant; equal ones are shared."""
         constant = self._scalars.get((element_type, value))
         if constant is None:

@@ -40,7 +40,7 @@ def file(tmp_path, monkeypatch):
 
 
 def test_the_file_is_replayed(file, capfd) -> None:
-    name = str(DUMPS / "k_means.hlo")
+    name = str(DUMPS / "sharded_block.hlo")
     assert run(["tune", name, "--trials", "8", "--save", "t.toml", "--json", *ONE]) == 0
     done = capfd.readouterr()
     told = json.loads(done.out)

@@ -44,7 +44,7 @@ OTHER_TEXTS = {
     ("emit.py", "emitter", "replace"),  # the kind of a plan, as the name of a module
     ("host_plain.py", "_is_watched", "startswith"),  # a parameter's name
     ("lanes.py", "shim", "replace"),  # a header of ours
-    ("lanes_chunk_text.py", "_clean", "replace"),  # a name
+    ("lanes_text.py", "clean", "replace"),  # a name
     ("lanes_text.py", "first_lanes", "startswith"),  # what an expression compares an index with
     ("lanes_text.py", "first_lanes", "strip"),
     ("names.py", "identifier", "strip"),  # escapes names of HLO

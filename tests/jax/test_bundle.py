@@ -258,7 +258,7 @@ def test_an_input_that_is_given_away_holds_the_output_where_the_caller_says_so(t
         ("HloModule m, num_partitions=2\n\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n", "HLO334"),
         ("HloModule m\n\nENTRY e {\n  ROOT c = f32[4] constant({...})\n}\n", "HLO407"),
         (
-            "HloModule m\n\nENTRY e {\n  p = f32[8,8] parameter(0)\n  ROOT c = f32[8,8] cholesky(p), lower=true\n}\n",
+            "HloModule m\n\nENTRY e {\n  p = c64[8,8] parameter(0)\n  ROOT c = c64[8,8] cholesky(p), lower=true\n}\n",
             "HLO528",
         ),
     ],

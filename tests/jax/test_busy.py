@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import hlo_opt.jax
@@ -17,7 +18,7 @@ from hlo_opt.jax.measure import TimedRun, Times, series
 from hlo_opt.jax.options import HookOptions
 from hlo_opt.jax.records import Verdict
 
-X = jnp.ones((64, 128))
+X = np.ones((64, 128), np.float32)
 
 
 def timed(ours: Iterator[float], theirs: Iterator[float]) -> Times:

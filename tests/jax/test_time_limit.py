@@ -21,7 +21,7 @@ from hlo_opt.evaluate import evaluate
 from hlo_opt.jax import decide, hook, measure
 from hlo_opt.runtime.host import library
 
-X = jnp.ones((32, 64))
+X = np.ones((32, 64), np.float32)
 
 STEPS = 100
 MOST_CALLS = 250_000

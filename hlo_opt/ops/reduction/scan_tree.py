@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -366,7 +365,7 @@ def _is_number(i: Instruction) -> bool:
     return scalar.literal is not None and not scalar.literal.is_elided and not scalar.shape.rank
 
 
-def number_of(i: Instruction) -> Any:
+def number_of(i: Instruction) -> bool | int | float | complex:
     """The number of a constant, or of what is broadcast."""
     literal = (i.operands[0] if i.opcode == "broadcast" else i).literal
     assert literal is not None

@@ -237,7 +237,7 @@ def _donating(routine: Routine, leaves: Mapping[int, int]) -> Routine:
     ops = routine.ops
     root = lifetimes(ops, routine.shapes).root
     returned = [root[b] for b in routine.results]
-    into = {root[w.output]: w for w in _wishes(ops) if root[w.output] != root[w.source]}
+    into = {root[wish.output]: wish for wish in _wishes(ops) if root[wish.output] != root[wish.source]}
     granted: dict[int, list[_Wish]] = {}
     for k, result in leaves.items():
         memory = routine.inputs[k]
@@ -258,8 +258,9 @@ def _updates(memory: int, result: int, into: Mapping[int, _Wish], root: Sequence
     that they make."""
     updates: list[_Wish] = []
     while result != memory and result in into:
-        updates.append(into[result])
-        result = root[into[result].source]
+        wish = into[result]
+        updates.append(wish)
+        result = root[wish.source]
     return updates if result == memory else []
 
 
@@ -366,13 +367,13 @@ def _wanted(routine: Routine, leaves: Mapping[int, int], kernels: Kernels) -> li
 def _leading(routine: Routine) -> dict[int, int]:
     """By the number of an input, the result that updates in place lead to from it, or that is the input itself."""
     root = lifetimes(routine.ops, routine.shapes).root
-    source = {wish.output: root[wish.source] for wish in _wishes(routine.ops)}
+    made_in = {wish.output: root[wish.source] for wish in _wishes(routine.ops)}
     numbers = {b: k for k, b in enumerate(routine.inputs)}
     leading: dict[int, int] = {}
     for result, b in enumerate(routine.results):
         memory = root[b]
-        while memory in source:
-            memory = source[memory]
+        while memory in made_in:
+            memory = made_in[memory]
         if memory in numbers:
             leading.setdefault(numbers[memory], result)
     return leading
