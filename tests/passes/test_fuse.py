@@ -32,7 +32,9 @@ def test_dumps_are_fused_and_proved(path: Path):
     assert after.kernels <= before.kernels
     # XLA counts the whole operand of a scatter that is part of a fusion, and of another scatter what it touches
     scatters = any(i.opcode == "scatter" for c in fused.computations if c is not fused.entry for i in c.instructions)
-    assert after.bytes <= before.bytes or scatters
+    # of a loop one iteration counts before, of a kernel that holds it all that it returns
+    loops = before.launches > before.kernels > after.launches
+    assert after.bytes <= before.bytes or scatters or loops
     assert after.est_us <= before.est_us
     for decision in decisions:
         assert decision.rule
