@@ -7,6 +7,8 @@ from typing import TypeAlias
 
 Combine: TypeAlias = Callable[["Tree", Sequence[str], Sequence[str], int], list[str]]
 """Writes the combination of two elements, given by component, and returns the names of its components."""
+PAIR = ("f32", "f32")
+"""The types of elements of two numbers."""
 
 
 class Tree:

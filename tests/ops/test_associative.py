@@ -10,6 +10,7 @@ import hlo_opt
 from hlo_opt.ops.reduction.associative import is_associative, neutral
 from hlo_opt.ops.reduction.scan_tree import ScanTree, scan_tree
 from tests.scan_trees import (
+    PAIR,
     Combine,
     affine,
     by_segments,
@@ -19,8 +20,6 @@ from tests.scan_trees import (
     operation,
     scan_module,
 )
-
-PAIR = ("f32", "f32")
 
 
 def tree(text: str) -> ScanTree:

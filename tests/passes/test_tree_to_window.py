@@ -10,6 +10,7 @@ import pytest
 import hlo_opt
 from hlo_opt.runtime.host.library import has_compiler
 from tests.scan_trees import (
+    PAIR,
     Combine,
     affine,
     by_segments,
@@ -19,8 +20,6 @@ from tests.scan_trees import (
     operation,
     scan_module,
 )
-
-PAIR = ("f32", "f32")
 
 
 def opcodes(text: str) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""The host's own factorizations: LU, Cholesky, QR and LAPACK's triangular systems, as the NumPy evaluators have them."""
+"""The host's own factorizations: LU, Cholesky, QR and LAPACK's triangular systems, against the NumPy evaluators."""
 
 from __future__ import annotations
 
