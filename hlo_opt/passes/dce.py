@@ -12,12 +12,10 @@ from hlo_opt.ir.facts import NO_DEAD_VALUES
 from hlo_opt.ir.walk import edited_since
 from hlo_opt.ops.sets import fused, tuple_elements, tuple_index
 from hlo_opt.passes.base import Pass, PassContext
+from hlo_opt.plans.cumulative import lines_of
 
 BY_NUMBER = frozenset({"output_to_operand_aliasing", "sharding"})
 """Attributes of a fusion that name its results by their numbers."""
-
-WRITE_APART = frozenset({"sort", "reduce-window"})
-"""Operations with several results of which a kernel that has them last may write some."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +122,9 @@ def _output_count(root: Instruction) -> int:
     outputs = tuple_elements(root)
     if outputs is not None:
         return len(outputs)
-    return len(root.shape.elements or ()) if root.opcode in WRITE_APART else 0
+    # windows of neighbours keep all results: with one left, passes would compute them again in each reader
+    is_apart = root.opcode == "sort" or lines_of(root) is not None
+    return len(root.shape.elements or ()) if is_apart else 0
 
 
 def drop_unread(fusion: Instruction, body: Computation) -> None:
