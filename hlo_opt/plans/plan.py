@@ -102,6 +102,13 @@ class Part(Protocol):
         ...
 
 
+class Unshared:
+    """A part whose threads share no memory."""
+
+    def shared_bytes(self, block: int) -> int:
+        return 0
+
+
 P = TypeVar("P", bound=Part, covariant=True)
 
 

@@ -41,7 +41,7 @@ from hlo_opt.ops.shapes import flag
 from hlo_opt.plans.columns import WORD
 from hlo_opt.plans.instructions import of_body
 from hlo_opt.plans.loop import BLOCK, WIDEST_ACCESS
-from hlo_opt.plans.plan import Launch, Region, Segment
+from hlo_opt.plans.plan import Launch, Region, Segment, Unshared
 from hlo_opt.plans.samples import SECTOR
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk, neighbours
 
@@ -301,7 +301,7 @@ def _reads(root: Instruction) -> set[int]:
 
 
 @dataclass(frozen=True)
-class Updates:
+class Updates(Unshared):
     """A scatter, and the positions of the roots that are its results.
 
     aliases           (output, parameter): the output starts as a copy of the parameter
@@ -325,7 +325,6 @@ class Updates:
 
     @property
     def block(self) -> int:
-        """The number of threads per block that this part needs."""
         if self.is_copied_inside:
             written = max(leaf.element_count for leaf in self.hero.shape.leaves())
             return max(1, min(_MOST_IN_ONE_BLOCK, most(max(written, math.prod(ScatterForm(self.hero).space)))))
@@ -340,10 +339,6 @@ class Updates:
         return Segment(
             self, blocks, self.vector, aliases=self.aliases, own=self.own, in_order=form.in_order, meets=True
         )
-
-    def shared_bytes(self, block: int) -> int:
-        """Bytes of shared memory."""
-        return 0
 
 
 def refusal(region: Region) -> Reason | None:
