@@ -41,7 +41,7 @@ from hlo_opt.ops.shapes import flag
 from hlo_opt.plans.columns import WORD
 from hlo_opt.plans.instructions import of_body
 from hlo_opt.plans.loop import BLOCK, WIDEST_ACCESS
-from hlo_opt.plans.plan import Launch, Region, Segment, Unshared
+from hlo_opt.plans.plan import Launch, Region, Segment, Unshared, above
 from hlo_opt.plans.samples import SECTOR
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk, neighbours
 
@@ -287,17 +287,7 @@ class ScatterForm:
 
 def _reads(root: Instruction) -> set[int]:
     """The parameters that a value depends on."""
-    numbers: set[int] = set()
-    todo, seen = [root], {root}
-    while todo:
-        instruction = todo.pop()
-        if instruction.parameter_number is not None:
-            numbers.add(instruction.parameter_number)
-        for operand in instruction.operands:
-            if operand not in seen:
-                seen.add(operand)
-                todo.append(operand)
-    return numbers
+    return {i.parameter_number for i in above([root]) if i.parameter_number is not None}
 
 
 @dataclass(frozen=True)
