@@ -146,7 +146,7 @@ def handler() -> Row:
 
     start = time.perf_counter()
     own = cuda_handler().library
-    number = ctypes.c_longlong.from_address(own.hlo_opt_cuda_type_id()).value
+    number = ctypes.c_longlong.from_address(own.hlo_opt_type_id()).value
     assert number > 0, "XLA gave the state no type"
     return {"type": number, "seconds": time.perf_counter() - start}
 
@@ -158,7 +158,7 @@ def call() -> Row:
 
     import hlo_opt
     from hlo_opt.jax.cuda import build_for_cuda, cuda_handler
-    from hlo_opt.jax.handler import TARGET
+    from hlo_opt.jax.region_handler import TARGET
 
     module = hlo_opt.parse(REGION)
     build_for_cuda(module, "gpu_hook", "default")
@@ -187,7 +187,7 @@ def cost() -> Row:
 
     import hlo_opt
     from hlo_opt.jax.cuda import build_for_cuda
-    from hlo_opt.jax.handler import TARGET
+    from hlo_opt.jax.region_handler import TARGET
     from scripts.bench.gpu_profile import batches
 
     size = 512

@@ -42,12 +42,7 @@ template <typename To, typename From> HLO_INLINE To bits_as(From from) {
 }  // namespace hlo
 
 HLO_INLINE float __int_as_float(int x) { return hlo::bits_as<float>(x); }
-HLO_INLINE int __float_as_int(float x) { return hlo::bits_as<int>(x); }
-HLO_INLINE float __uint_as_float(unsigned int x) { return hlo::bits_as<float>(x); }
-HLO_INLINE unsigned int __float_as_uint(float x) { return hlo::bits_as<unsigned int>(x); }
 HLO_INLINE double __longlong_as_double(long long x) { return hlo::bits_as<double>(x); }
-HLO_INLINE long long __double_as_longlong(double x) { return hlo::bits_as<long long>(x); }
-template <typename T> HLO_INLINE T __ldg(const T* p) { return *p; }
 
 namespace hlo {
 

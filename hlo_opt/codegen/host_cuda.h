@@ -205,7 +205,6 @@ static inline unsigned int __byte_perm(unsigned int a, unsigned int b, unsigned 
 }
 static inline int __popc(unsigned int x) { return __builtin_popcount(x); }
 static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
-static inline int __clz(int x) { return x ? __builtin_clz((unsigned int)x) : 32; }
 static inline int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
 
 // ---- atomics, for the types that CUDA has them for (CUDA C++ Programming Guide, "Atomic Functions"). Threads take

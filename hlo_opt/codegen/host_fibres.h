@@ -590,5 +590,3 @@ HLO_UNSEEN static inline void multiply(Ptx<hash("mma.sync.aligned.m16n8k16.row.c
 #define __shfl_up_sync(...) hlo::shuffle_up(__LINE__, __VA_ARGS__)
 #define __shfl_xor_sync(...) hlo::shuffle_xor(__LINE__, __VA_ARGS__)
 #define __ballot_sync(...) hlo::ballot(__LINE__, __VA_ARGS__)
-#define __any_sync(...) (hlo::ballot(__LINE__, __VA_ARGS__) != 0)
-#define __all_sync(mask, predicate) (hlo::ballot(__LINE__, mask, !(predicate)) == 0)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from hlo_opt.evaluate.program import CompiledInstruction, Program, compile_computation, direct, error
 from hlo_opt.ir import Computation, Instruction, Module, Shape
+from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops import find
 from hlo_opt.ops.control.table import branches
 from hlo_opt.ops.dynamic import takes_dynamic
@@ -85,18 +86,7 @@ def footprints(computation: Computation, program_of: Callable[[Computation], Pro
 
 def _callees_first(computation: Computation) -> list[Computation]:
     """The computation and all that it calls, transitively, callees first."""
-    order: list[Computation] = []
-    entered: set[Computation] = set()
-    todo = [(computation, False)]
-    while todo:
-        top, is_done = todo.pop()
-        if is_done:
-            order.append(top)
-        elif top not in entered:
-            entered.add(top)
-            todo.append((top, True))
-            todo.extend((c, False) for i in top.instructions for c in i.called() if c not in entered)
-    return order
+    return needed_first([computation], lambda c: [called for i in c.instructions for called in i.called()])
 
 
 def bytes_of(shape: Shape) -> int:

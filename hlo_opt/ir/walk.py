@@ -42,6 +42,18 @@ def needed_first(starts: Iterable[N], needs: Callable[[N], Sequence[N]]) -> list
     return list(order)
 
 
+def reached(starts: Iterable[N], edges: Callable[[N], Iterable[N]]) -> set[N]:
+    """The starts and everything that edges lead to from them, in any number of steps."""
+    found = set(starts)
+    todo = list(found)
+    while todo:
+        for node in edges(todo.pop()):
+            if node not in found:
+                found.add(node)
+                todo.append(node)
+    return found
+
+
 def operands_first(roots: Iterable[N]) -> list[N]:
     """The roots and everything that they need, operands before users: of instructions, or of other nodes with
     `operands`."""

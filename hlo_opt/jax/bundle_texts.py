@@ -166,7 +166,7 @@ def program(name: str, frozen: Frozen, data: str, places: Sequence[int], handler
         f'#define HLO_ENTRY "{name}"',
         *([f'#define HLO_HANDLER "{handler}"'] if handler else []),
     ]
-    return "\n".join(lines) + "\n" + native_text("bundle.cpp")
+    return "\n".join(lines) + "\n" + native_text("thread_memory.h", "bundle.cpp")
 
 
 def python_module(

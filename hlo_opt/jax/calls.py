@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from jaxlib import _hlo
 
-from hlo_opt.jax.handler import TARGET
 from hlo_opt.jax.records import Chosen
+from hlo_opt.jax.region_handler import TARGET
 from hlo_opt.jax.wire import ModuleBytes, Replacement, WireInstruction
 
 if TYPE_CHECKING:

@@ -5,19 +5,8 @@
 #include <stdlib.h>
 
 #include <map>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
-
-#include "xla/ffi/api/ffi.h"
-
-namespace ffi = xla::ffi;
-
-typedef long long Word;
 
 // ---- the driver, as cuda.h declares it
 
@@ -92,7 +81,7 @@ static ffi::Error failed(const char* what, CUresult status) {
 #define HLO_TRY(what, call) \
   if (const CUresult status = (call)) return failed(what, status)
 
-// ---- regions, by their keys; hlo_opt/jax/cuda.py has the same
+// ---- a region; hlo_opt/jax/cuda.py has the same
 
 struct Kernel {
   const void* code;
@@ -116,35 +105,6 @@ struct Region {
 };
 
 enum { step_launch = 0, step_copy = 1, step_clear = 2 };  // DeviceStep in hlo_opt/jax/device.py
-
-typedef int (*Loader)(const char* key);
-
-static std::mutex lock;
-static std::unordered_map<std::string, Region>& regions() {
-  static auto* const found =
-      new std::unordered_map<std::string, Region>;  // calls may outlive what a process cleans up at its end
-  return *found;
-}
-static Loader loader = nullptr;
-static Word calls = 0;
-
-#define HLO_SEEN extern "C" __attribute__((visibility("default")))
-
-HLO_SEEN void hlo_opt_cuda_start(Loader load) { loader = load; }
-
-HLO_SEEN void hlo_opt_cuda_add(const char* key, const Region* region) {
-  std::lock_guard<std::mutex> guard(lock);
-  regions().emplace(key, *region);
-}
-
-HLO_SEEN Word hlo_opt_cuda_calls() { return __atomic_load_n(&calls, __ATOMIC_RELAXED); }
-
-static bool find(const std::string& key, Region* found) {
-  std::lock_guard<std::mutex> guard(lock);
-  const auto at = regions().find(key);
-  if (at != regions().end()) *found = at->second;
-  return at != regions().end();
-}
 
 // ---- a region on a device: what stays there as long as the process
 
@@ -191,66 +151,38 @@ static ffi::Error resident(const std::string& key, const Region& region, CUconte
 
 // ---- the handler
 
-struct CudaState {
-  static ffi::TypeId id;
-  static ffi::TypeInfo info;
-  std::string key;
-  Region region;
-};
-ffi::TypeId CudaState::id = {};
-ffi::TypeInfo CudaState::info = ffi::MakeTypeInfo<CudaState>();
-
-HLO_SEEN void* hlo_opt_cuda_type_id() { return &CudaState::id; }
-HLO_SEEN void* hlo_opt_cuda_type_info() { return &CudaState::info; }
-
-static ffi::ErrorOr<std::unique_ptr<CudaState>> instantiate(std::string_view given) {
-  auto made = std::make_unique<CudaState>();
-  made->key = std::string(given);
-  if (!find(made->key, &made->region) && !(loader && loader(made->key.c_str()) && find(made->key, &made->region)))
-    return ffi::Unexpected(ffi::Error(ffi::ErrorCode::kNotFound, "hlo_opt: there are no kernels " + made->key));
-  return made;
-}
-
-static ffi::Error ready(CudaState* state, CUstream stream, Current* current, Resident** found) {
+static ffi::Error ready(State* state, CUstream stream, Current* current, Resident** found) {
   driver();
   if (!driver_fault.empty()) return internal(driver_fault);
   CUcontext context;
   HLO_TRY("cuStreamGetCtx", driver().context_of(stream, &context));
   HLO_TRY("cuCtxPushCurrent", driver().push(context));
   current->is_pushed = true;
-  return resident(state->key, state->region, context, found);
+  return resident(state->key, *state->region, context, found);
 }
 
 // here and not in a call: nothing may be loaded while XLA captures one
-static ffi::Error initialize(CUstream stream, CudaState* state) {
+static ffi::Error initialize(CUstream stream, State* state) {
   Current current;
   Resident* found;
   return ready(state, stream, &current, &found);
 }
 
-static ffi::Error execute(CUstream stream, CudaState* state, ffi::RemainingArgs args, ffi::RemainingRets rets) {
-  const Region& r = state->region;
-  if ((Word)args.size() != r.input_count || (Word)rets.size() != r.output_count)
-    return ffi::Error(ffi::ErrorCode::kInvalidArgument, "hlo_opt: other arrays than the kernels were made for");
+static ffi::Error execute(CUstream stream, State* state, ffi::RemainingArgs args, ffi::RemainingRets rets) {
+  const Region& r = *state->region;
+  const auto input_bytes = [&](Word k) { return r.input_bytes[k]; };
+  const auto output_bytes = [&](Word k) { return r.output_bytes[k]; };
+  if (ffi::Error fault = misfit(args, r.input_count, input_bytes, rets, r.output_count, output_bytes); fault.failure())
+    return fault;
   Current current;
   Resident* on_device = nullptr;
   if (ffi::Error fault = ready(state, stream, &current, &on_device); fault.failure()) return fault;
   std::vector<CUdeviceptr> bases;
   bases.reserve((size_t)(r.input_count + r.output_count + 1));
-  for (Word k = 0; k < r.input_count; ++k) {
-    const auto given = args.get<ffi::AnyBuffer>((size_t)k);
-    if (!given.has_value() || (Word)given->size_bytes() != r.input_bytes[k])
-      return ffi::Error(ffi::ErrorCode::kInvalidArgument,
-                        "hlo_opt: an array of another size than the kernels were made for");
-    bases.push_back((CUdeviceptr)given->untyped_data());
-  }
-  for (Word k = 0; k < r.output_count; ++k) {
-    auto given = rets.get<ffi::AnyBuffer>((size_t)k);
-    if (!given.has_value() || (Word)(*given)->size_bytes() != r.output_bytes[k])
-      return ffi::Error(ffi::ErrorCode::kInvalidArgument,
-                        "hlo_opt: a result of another size than the kernels were made for");
-    bases.push_back((CUdeviceptr)(*given)->untyped_data());
-  }
+  for (Word k = 0; k < r.input_count; ++k)
+    bases.push_back((CUdeviceptr)args.get<ffi::AnyBuffer>((size_t)k)->untyped_data());
+  for (Word k = 0; k < r.output_count; ++k)
+    bases.push_back((CUdeviceptr)(*rets.get<ffi::AnyBuffer>((size_t)k))->untyped_data());
   for (Word k = 0; k < r.input_count; ++k) {  // kernels write such an output where the input is
     if (r.held[k] < 0) continue;
     const CUdeviceptr made = bases[(size_t)(r.input_count + r.held[k])];
@@ -305,17 +237,12 @@ static ffi::Error execute(CUstream stream, CudaState* state, ffi::RemainingArgs 
   return ffi::Error::Success();
 }
 
-// the macro says nothing of who sees the symbol
-HLO_SEEN XLA_FFI_Error* HloOptCudaInstantiate(XLA_FFI_CallFrame*);
-HLO_SEEN XLA_FFI_Error* HloOptCudaInitialize(XLA_FFI_CallFrame*);
-HLO_SEEN XLA_FFI_Error* HloOptCudaExecute(XLA_FFI_CallFrame*);
-XLA_FFI_DEFINE_HANDLER_SYMBOL(HloOptCudaInstantiate, instantiate,
-                              ffi::Ffi::BindInstantiate().Attr<std::string_view>("key"));
-XLA_FFI_DEFINE_HANDLER_SYMBOL(HloOptCudaInitialize, initialize,
+HLO_SEEN XLA_FFI_Error* HloOptInitialize(XLA_FFI_CallFrame*);
+XLA_FFI_DEFINE_HANDLER_SYMBOL(HloOptInitialize, initialize,
                               ffi::Ffi::Bind<ffi::ExecutionStage::kInitialize>()
                                   .Ctx<ffi::PlatformStream<CUstream>>()
-                                  .Ctx<ffi::State<CudaState>>());
+                                  .Ctx<ffi::State<State>>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    HloOptCudaExecute, execute,
-    ffi::Ffi::Bind().Ctx<ffi::PlatformStream<CUstream>>().Ctx<ffi::State<CudaState>>().RemainingArgs().RemainingRets(),
+    HloOptExecute, execute,
+    ffi::Ffi::Bind().Ctx<ffi::PlatformStream<CUstream>>().Ctx<ffi::State<State>>().RemainingArgs().RemainingRets(),
     {ffi::Traits::kCmdBufferCompatible});

@@ -4,12 +4,9 @@ The gain of a region is estimated."""
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
-from importlib.metadata import version
 from typing import ClassVar
 
 import numpy as np
@@ -23,23 +20,20 @@ from hlo_opt.jax import records
 from hlo_opt.jax.backend import Backend
 from hlo_opt.jax.device import DeviceProgram, steps_of
 from hlo_opt.jax.estimates import call_us, least_us, xla_us
-from hlo_opt.jax.handler import TARGET, capsule
 from hlo_opt.jax.nvrtc import nvrtc
+from hlo_opt.jax.region_handler import POINTER, WORD, RegionHandler
 from hlo_opt.jax.regions import simple_form
 from hlo_opt.passes import run
 from hlo_opt.runtime.cupy.device import architecture, compiled
-from hlo_opt.runtime.host.compiler import cache_directory, load
+from hlo_opt.runtime.host.compiler import cache_directory
 from hlo_opt.runtime.schedule import build_schedule
-
-_POINTER, _WORD = ctypes.c_void_p, ctypes.c_longlong
-_LOADER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)
 
 
 class _Kernel(ctypes.Structure):
     _fields_: ClassVar = [
         ("code", ctypes.c_char_p),
         ("symbol", ctypes.c_char_p),
-        *((name, _WORD) for name in ("grid", "block", "cooperative")),
+        *((name, WORD) for name in ("grid", "block", "cooperative")),
     ]
 
 
@@ -47,18 +41,18 @@ class _Region(ctypes.Structure):
     """`Region` of `cuda.cpp`."""
 
     _fields_: ClassVar = [
-        ("kernel_count", _WORD),
-        ("kernels", _POINTER),
-        ("word_count", _WORD),
-        ("words", _POINTER),
-        ("constant_bytes", _WORD),
-        ("constants", _POINTER),
-        ("input_count", _WORD),
-        ("input_bytes", _POINTER),
-        ("output_count", _WORD),
-        ("output_bytes", _POINTER),
-        ("pointers", _WORD),
-        ("held", _POINTER),
+        ("kernel_count", WORD),
+        ("kernels", POINTER),
+        ("word_count", WORD),
+        ("words", POINTER),
+        ("constant_bytes", WORD),
+        ("constants", POINTER),
+        ("input_count", WORD),
+        ("input_bytes", POINTER),
+        ("output_count", WORD),
+        ("output_bytes", POINTER),
+        ("pointers", WORD),
+        ("held", POINTER),
     ]
 
 
@@ -93,73 +87,24 @@ class _Loaded:
         )
 
 
-class CudaHandler:
-    """The FFI handler for GPUs. `find` returns the program of a key that this process has not loaded: an executable may
-    come from JAX's persistent cache."""
+class CudaHandler(RegionHandler[DeviceProgram, _Loaded]):
+    """The FFI handler for GPUs."""
+
+    platform = "CUDA"
+    state = "hlo_opt.CudaState"
+    stages: ClassVar = {
+        "instantiate": "HloOptInstantiate",
+        "initialize": "HloOptInitialize",
+        "execute": "HloOptExecute",
+    }
 
     def __init__(self, find: Callable[[str], DeviceProgram | None]) -> None:
-        """Builds and loads the handler. Raises BackendError without a C++ compiler, or if it fails."""
-        import jax
-
-        self._find = find
-        self._loaded: dict[str, _Loaded] = {}
-        self._lock = threading.Lock()
-        text = resources.files("hlo_opt.jax").joinpath("cuda.cpp").read_text(encoding="utf-8")
-        flags = (f"-I{jax.ffi.include_dir()}", "-pthread", "-ldl")
-        self.library = load([f"// jaxlib {version('jaxlib')}\n{text}"], flags)
-        self._loader = _LOADER(self._load)
-        self.library.hlo_opt_cuda_start.argtypes = [_LOADER]
-        self.library.hlo_opt_cuda_add.argtypes = [ctypes.c_char_p, _POINTER]
-        self.library.hlo_opt_cuda_calls.restype = _WORD
-        self.library.hlo_opt_cuda_start(self._loader)
-        for function in ("hlo_opt_cuda_type_id", "hlo_opt_cuda_type_info"):
-            getattr(self.library, function).restype = _POINTER
-
-    def register(self) -> None:
-        """Registers the handler with XLA. XLA's GPU backend must exist: JAX would otherwise register the target before
-        its type."""
-        import jax
-
-        own = self.library
-        types = {"type_id": capsule(own.hlo_opt_cuda_type_id()), "type_info": capsule(own.hlo_opt_cuda_type_info())}
-        jax.ffi.register_ffi_type("hlo_opt.CudaState", types, platform="CUDA")  # type: ignore[arg-type]
-        stages = {
-            "instantiate": jax.ffi.pycapsule(own.HloOptCudaInstantiate),
-            "initialize": jax.ffi.pycapsule(own.HloOptCudaInitialize),
-            "execute": jax.ffi.pycapsule(own.HloOptCudaExecute),
-        }
-        jax.ffi.register_ffi_target(TARGET, stages, platform="CUDA")
-
-    @property
-    def calls(self) -> int:
-        """The number of times that regions were enqueued on a stream; a captured call counts once."""
-        return int(self.library.hlo_opt_cuda_calls())
-
-    def add(self, key: str, program: DeviceProgram) -> None:
-        """Loads a region."""
-        with self._lock:
-            if key not in self._loaded:
-                loaded = self._loaded[key] = _Loaded(program)
-                self.library.hlo_opt_cuda_add(key.encode(), ctypes.byref(loaded.region))
-
-    def has(self, key: str) -> bool:
-        """Whether there is a region for a key; loads it from the cache if needed."""
-        return key in self._loaded or bool(self._load(key.encode()))
+        """Builds and loads the handler. Raises as `RegionHandler`."""
+        super().__init__(find, _Loaded, "regions.h", "cuda.cpp")
 
     def memory(self, key: str) -> int:
         """Bytes of the intermediate memory of a loaded region, which a call has as its last result."""
-        return self._loaded[key].memory
-
-    def _load(self, key: bytes) -> int:
-        try:
-            name = key.decode()
-            program = self._find(name)
-            if program is None:
-                return 0
-            self.add(name, program)
-        except Exception:  # called by C++, which then reports missing kernels, so that JAX compiles again
-            return 0
-        return 1
+        return self.loaded(key).memory
 
 
 @dataclass(frozen=True)

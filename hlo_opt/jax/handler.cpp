@@ -3,18 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <memory>
-#include <mutex>
-#include <string>
-#include <string_view>
-#include <unordered_map>
-
-#include "xla/ffi/api/ffi.h"
-
-namespace ffi = xla::ffi;
-
-typedef long long Word;
-
 // ---- as in host_runtime.cpp
 
 struct Program {
@@ -31,7 +19,7 @@ struct Program {
 typedef int (*Runner)(Program*, Word, void**, char*, void*, void**);
 enum { status_fine = 0, status_pause = 5 };
 
-// ---- regions, by their keys; hlo_opt/jax/handler.py has the same
+// ---- a region; hlo_opt/jax/handler.py has the same
 
 struct Array {
   Word slot, bytes;
@@ -50,59 +38,11 @@ struct Region {
   const Word* held_in;  // for each input, the output that is made in its memory, or -1
 };
 
-typedef int (*Loader)(const char* key);
-
-static std::mutex lock;
-static std::unordered_map<std::string, Region>& regions() {
-  static auto* const found =
-      new std::unordered_map<std::string, Region>;  // calls may outlive what a process cleans up at its end
-  return *found;
-}
 static Runner runner = nullptr;
-static Loader loader = nullptr;
-static Word calls = 0;
 
-#define HLO_SEEN extern "C" __attribute__((visibility("default")))
-
-HLO_SEEN void hlo_opt_start(Runner run, Loader load) {
-  runner = run;
-  loader = load;
-}
-
-HLO_SEEN void hlo_opt_add(const char* key, const Region* region) {
-  std::lock_guard<std::mutex> guard(lock);
-  regions().emplace(key, *region);
-}
-
-HLO_SEEN Word hlo_opt_calls() { return __atomic_load_n(&calls, __ATOMIC_RELAXED); }
-
-static bool find(const std::string& key, Region* found) {
-  std::lock_guard<std::mutex> guard(lock);
-  const auto at = regions().find(key);
-  if (at != regions().end()) *found = at->second;
-  return at != regions().end();
-}
+HLO_SEEN void hlo_opt_start(Runner run) { runner = run; }
 
 // ---- the handler
-
-struct State {
-  static ffi::TypeId id;
-  static ffi::TypeInfo info;
-  Region region;
-};
-ffi::TypeId State::id = {};
-ffi::TypeInfo State::info = ffi::MakeTypeInfo<State>();
-
-HLO_SEEN void* hlo_opt_type_id() { return &State::id; }
-HLO_SEEN void* hlo_opt_type_info() { return &State::info; }
-
-static ffi::ErrorOr<std::unique_ptr<State>> instantiate(std::string_view given) {
-  const std::string key(given);
-  auto made = std::make_unique<State>();
-  if (!find(key, &made->region) && !(loader && loader(key.c_str()) && find(key, &made->region)))
-    return ffi::Unexpected(ffi::Error(ffi::ErrorCode::kNotFound, "hlo_opt: there are no kernels " + key));
-  return made;
-}
 
 // Whether a result lies where an operand does, as a round's state in a loop: kernels would write what they still read,
 // unless they are made to write there.
@@ -123,24 +63,16 @@ static size_t result_bytes(const void* result, Word number, ffi::RemainingArgs& 
 }
 
 static ffi::Error execute(State* state, ffi::RemainingArgs args, ffi::RemainingRets rets) {
-  const Region& r = state->region;
-  if ((Word)args.size() != r.input_count || (Word)rets.size() != r.output_count)
-    return ffi::Error(ffi::ErrorCode::kInvalidArgument, "hlo_opt: other arrays than the kernels were made for");
+  const Region& r = *state->region;
+  const auto input_bytes = [&](Word k) { return r.inputs[k].bytes; };
+  const auto output_bytes = [&](Word k) { return r.outputs[k].bytes; };
+  if (ffi::Error fault = misfit(args, r.input_count, input_bytes, rets, r.output_count, output_bytes); fault.failure())
+    return fault;
   size_t copies = 0;
-  for (Word k = 0; k < r.input_count; ++k) {
-    const auto given = args.get<ffi::AnyBuffer>((size_t)k);
-    if (!given.has_value() || (Word)given->size_bytes() != r.inputs[k].bytes)
-      return ffi::Error(ffi::ErrorCode::kInvalidArgument,
-                        "hlo_opt: an array of another size than the kernels were made for");
-    copies += copy_bytes(given->untyped_data(), r.inputs[k].bytes);
-  }
-  for (Word k = 0; k < r.output_count; ++k) {
-    auto given = rets.get<ffi::AnyBuffer>((size_t)k);
-    if (!given.has_value() || (Word)(*given)->size_bytes() != r.outputs[k].bytes)
-      return ffi::Error(ffi::ErrorCode::kInvalidArgument,
-                        "hlo_opt: a result of another size than the kernels were made for");
-    copies += result_bytes((*given)->untyped_data(), k, args, r);
-  }
+  for (Word k = 0; k < r.input_count; ++k)
+    copies += copy_bytes(args.get<ffi::AnyBuffer>((size_t)k)->untyped_data(), r.inputs[k].bytes);
+  for (Word k = 0; k < r.output_count; ++k)
+    copies += result_bytes((*rets.get<ffi::AnyBuffer>((size_t)k))->untyped_data(), k, args, r);
   const size_t tables = rounded(r.slots * 8) + rounded(r.frame_words * 8) + rounded(r.pointers * 8);
   static thread_local Memory memory;
   char* at = memory.of(tables + copies + rounded(r.memory) + 64);
@@ -191,10 +123,5 @@ static ffi::Error execute(State* state, ffi::RemainingArgs args, ffi::RemainingR
   return ffi::Error::Success();
 }
 
-// the macro says nothing of who sees the symbol
-HLO_SEEN XLA_FFI_Error* HloOptInstantiate(XLA_FFI_CallFrame*);
-HLO_SEEN XLA_FFI_Error* HloOptExecute(XLA_FFI_CallFrame*);
-XLA_FFI_DEFINE_HANDLER_SYMBOL(HloOptInstantiate, instantiate,
-                              ffi::Ffi::BindInstantiate().Attr<std::string_view>("key"));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(HloOptExecute, execute,
                               ffi::Ffi::Bind().Ctx<ffi::State<State>>().RemainingArgs().RemainingRets());

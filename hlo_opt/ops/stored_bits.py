@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from hlo_opt.ir import ELEMENT_TYPES, Attribute, Called, Computation, ElementType, Instruction, Shape, edit
 from hlo_opt.ir.literal import Literal, SizedLiteral
-from hlo_opt.ir.walk import operands_first
+from hlo_opt.ir.walk import operands_first, reached
 from hlo_opt.ops.reduction.reducers import picks
 from hlo_opt.ops.sets import REINTERPRETS, combines_updates, is_identity, looped, tuple_elements, tuple_index
 from hlo_opt.ops.spec import find
@@ -173,14 +173,7 @@ def _moved(instructions: Sequence[Instruction], wanted: Sequence[Instruction], s
 
 
 def _reached(starts: Iterable[_Value], edges: Mapping[_Value, Sequence[_Value]]) -> set[_Value]:
-    found = set(starts)
-    todo = list(found)
-    while todo:
-        for value in edges.get(todo.pop(), ()):
-            if value not in found:
-                found.add(value)
-                todo.append(value)
-    return found
+    return reached(starts, lambda value: edges.get(value, ()))
 
 
 def _is_plain(literal: Literal) -> bool:

@@ -26,6 +26,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -35,6 +36,7 @@ from hlo_opt.analysis.targets.rates import products_per_cycle
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Layout, Shape, edit
 from hlo_opt.ir.attribute import SliceDimension
 from hlo_opt.ir.element_type import F64, PRED
+from hlo_opt.ir.walk import reached
 from hlo_opt.ops.sets import keeps_values
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import BroadcastingWriter
@@ -253,12 +255,7 @@ class _Group:
 
 def _depending_on(values: Sequence[Instruction]) -> set[Instruction]:
     """The values, and what depends on one of them."""
-    depending, todo = set(values), list(values)
-    while todo:
-        new = [user for user in todo.pop().users if user not in depending]
-        depending.update(new)
-        todo += new
-    return depending
+    return reached(values, attrgetter("users"))
 
 
 def _divides(user: Instruction, total: Instruction, size: int) -> bool:

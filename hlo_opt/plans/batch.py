@@ -30,13 +30,13 @@ from hlo_opt.ir.index_map import (
     split_constant,
     variable,
 )
-from hlo_opt.ir.size import gcd, most
+from hlo_opt.ir.size import gcd
 from hlo_opt.ops.lowering import Element, Elementwise, Index
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.element_reads import Reads, read_at
 from hlo_opt.plans.instructions import NOTHING, of_value
 from hlo_opt.plans.lane_loop import LANE, ByLanes, along, places_of
-from hlo_opt.plans.loop import BLOCK, WIDEST_ACCESS
+from hlo_opt.plans.loop import WIDEST_ACCESS
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.reads import address_of
 from hlo_opt.plans.samples import Numbers, value_of
@@ -89,13 +89,7 @@ class Batch(ByLanes):
     def threads(self) -> int:
         return self.places // self.vector
 
-    @property
-    def block(self) -> int:
-        """The least number of threads per block."""
-        return max(1, min(BLOCK, most(self.threads)))
-
     def segment(self, block: int) -> Segment[Batch]:
-        """The segment in a launch of blocks of that size."""
         resident = max(1, ENOUGH_THREADS // block)
         return Segment(self, -(-self.threads // block), self.vector, in_rows=True, resident=resident)
 

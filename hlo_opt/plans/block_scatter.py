@@ -72,7 +72,6 @@ class SharedUpdates:
 
     @property
     def block(self) -> int:
-        """The number of threads per block that this part needs."""
         return BLOCK
 
     @property
@@ -81,7 +80,6 @@ class SharedUpdates:
         return math.prod(ScatterForm(self.hero).space) // self.vector
 
     def segment(self, block: int) -> Segment[SharedUpdates]:
-        """The segment in a launch of blocks of that size, which is at least `self.block`."""
         aliases, own = self.updates.aliases, self.updates.own
         return Segment(self, self.blocks, self.vector, aliases=aliases, own=own, meets=True)
 

@@ -85,11 +85,9 @@ class Columns:
 
     @property
     def block(self) -> int:
-        """The number of threads per block that this part needs."""
         return self.tile.threads
 
     def segment(self, block: int) -> Segment[Columns]:
-        """The segment in a launch of blocks of that size, which is at least `self.block`."""
         folded = tuple(r for level in self.levels for r in level)
         # as many as fill the device at once, if registers suffice: several sums per column would spill
         fills = self.parts > 1 and _accumulator_bytes(self.levels) <= 4

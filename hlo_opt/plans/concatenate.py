@@ -17,10 +17,10 @@ from typing import ClassVar
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, constant, linearize, variable
-from hlo_opt.ir.size import gcd, most
+from hlo_opt.ir.size import gcd
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
-from hlo_opt.plans.loop import BLOCK, MOST_ELEMENTS, WIDEST_ACCESS, elements_per_thread
+from hlo_opt.plans.loop import MOST_ELEMENTS, WIDEST_ACCESS, Spread, elements_per_thread
 from hlo_opt.plans.plan import Launch, Region, Segment, above
 from hlo_opt.plans.tiled_transpose import read_along
 from hlo_opt.plans.walks import Own, Walk, leaves_at, neighbours
@@ -35,7 +35,7 @@ Piece = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Pieces:
+class Pieces(Spread):
     """Outputs (`roots` are positions) of the size of a concatenate, and pieces of them of equal size."""
 
     kind: ClassVar[str] = "concatenate"
@@ -53,18 +53,8 @@ class Pieces:
     def threads(self) -> int:
         return self.shape.element_count // self.vector
 
-    @property
-    def block(self) -> int:
-        """The number of threads per block that this part needs."""
-        return max(1, min(BLOCK, most(self.threads)))
-
     def segment(self, block: int) -> Segment[Pieces]:
-        """The segment in a launch of blocks of that size."""
         return Segment(self, -(-self.threads // block), self.vector)
-
-    def shared_bytes(self, block: int) -> int:
-        """Bytes of shared memory."""
-        return 0
 
 
 def along(hero: Instruction) -> int:

@@ -17,18 +17,18 @@ import numpy as np
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, constant, dimensions, variable
-from hlo_opt.ir.size import gcd, most
+from hlo_opt.ir.size import gcd
 from hlo_opt.ops.lowering import Element, Index
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.sets import keeps_values
 from hlo_opt.plans.element_reads import depending_on, heroes_read
-from hlo_opt.plans.loop import BLOCK
+from hlo_opt.plans.loop import Spread
 from hlo_opt.plans.plan import Launch, Region, Segment, above
 from hlo_opt.plans.walks import Walk, neighbours
 
 
 @dataclass(frozen=True)
-class Windows:
+class Windows(Spread):
     """Updates of the same size (`heroes`), the positions of their roots, and (output, parameter) for each updated
     buffer (`aliases`)."""
 
@@ -47,19 +47,9 @@ class Windows:
     def threads(self) -> int:
         return self.heroes[0].operands[1].shape.element_count // self.vector
 
-    @property
-    def block(self) -> int:
-        """The number of threads per block that this part needs."""
-        return max(1, min(BLOCK, most(self.threads)))
-
     def segment(self, block: int) -> Segment[Windows]:
-        """The segment in a launch of blocks of that size."""
         own = tuple(output for output, _ in self.aliases)
         return Segment(self, -(-self.threads // block), self.vector, aliases=self.aliases, own=own)
-
-    def shared_bytes(self, block: int) -> int:
-        """Bytes of shared memory."""
-        return 0
 
 
 def update_of(root: Instruction) -> Instruction:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from hlo_opt.ir import IndexMap, Instruction
 from hlo_opt.ir.index_map import constant
+from hlo_opt.ir.walk import reached
 from hlo_opt.ops.lowering import Element, Index
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.limits import HEAVIEST, weight
@@ -34,14 +35,7 @@ def depending_below(root: Instruction, wanted: set[Instruction]) -> set[Instruct
     """Those of the wanted instructions, and of the instructions that depend on one of them, that the root needs or
     is."""
     inside = above([root])
-    depending = inside & wanted
-    stack = list(depending)
-    while stack:
-        for user in stack.pop().users:
-            if user in inside and user not in depending:
-                depending.add(user)
-                stack.append(user)
-    return depending
+    return reached(inside & wanted, lambda i: (user for user in i.users if user in inside))
 
 
 def ends_needed(

@@ -13,15 +13,15 @@ from typing import ClassVar
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
-from hlo_opt.ir.size import gcd, most
+from hlo_opt.ir.size import gcd
 from hlo_opt.ops.indexing.gather_dimensions import gather_dimensions
-from hlo_opt.plans.loop import BLOCK, elements_per_thread
+from hlo_opt.plans.loop import Spread, elements_per_thread
 from hlo_opt.plans.plan import Region, Segment
 from hlo_opt.plans.tiled_transpose import read_along
 
 
 @dataclass(frozen=True)
-class Slices:
+class Slices(Spread):
     """Outputs (`roots` are positions) that are elementwise functions of gathers of one shape."""
 
     kind: ClassVar[str] = "gather"
@@ -38,18 +38,8 @@ class Slices:
     def threads(self) -> int:
         return self.heroes[0].shape.element_count // self.vector
 
-    @property
-    def block(self) -> int:
-        """The number of threads per block that this part needs."""
-        return max(1, min(BLOCK, most(self.threads)))
-
     def segment(self, block: int) -> Segment[Slices]:
-        """The segment in a launch of blocks of that size."""
         return Segment(self, -(-self.threads // block), self.vector)
-
-    def shared_bytes(self, block: int) -> int:
-        """Bytes of shared memory."""
-        return 0
 
 
 def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[list[Slices], list[int]]:

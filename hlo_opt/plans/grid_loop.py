@@ -35,7 +35,6 @@ class InGrid(Phases):
 
     @property
     def block(self) -> int:
-        """Threads per block."""
         return BLOCK
 
     @property

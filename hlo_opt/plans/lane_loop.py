@@ -24,7 +24,7 @@ from hlo_opt.ops.lowering import Element, Index
 from hlo_opt.ops.sets import cut_out, looped, read_window
 from hlo_opt.plans.element_reads import Read
 from hlo_opt.plans.instructions import Work
-from hlo_opt.plans.loop import BLOCK
+from hlo_opt.plans.loop import BLOCK, Spread
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.walks import ROUND, THREAD, Own, Walk
 
@@ -144,7 +144,7 @@ def _each_place(shape: Shape, lanes: Sequence[int], lane: Index) -> Iterator[Ind
         yield tuple(place.get(d, constant(n)) for d, n in enumerate(at))
 
 
-class ByLanes:
+class ByLanes(Spread):
     """Base of the parts in which each thread has one lane. `dimensions` are the sizes of the lanes' dimensions."""
 
     dimensions: tuple[int, ...]
@@ -155,13 +155,8 @@ class ByLanes:
         return math.prod(self.dimensions)
 
     @property
-    def block(self) -> int:
-        """Threads per block."""
-        return max(1, min(BLOCK, most(self.lanes)))
-
-    def shared_bytes(self, block: int) -> int:
-        """Bytes of shared memory."""
-        return 0
+    def threads(self) -> int:
+        return self.lanes
 
 
 @dataclass(frozen=True)

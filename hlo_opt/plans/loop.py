@@ -17,7 +17,7 @@ from hlo_opt.ir.index_map import Expression
 from hlo_opt.ir.size import most
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.shapes import window
-from hlo_opt.plans.plan import Launch, Region, Segment, above
+from hlo_opt.plans.plan import Launch, Region, Segment, Unshared, above
 
 BLOCK = 128
 WIDEST_ACCESS = 16
@@ -32,8 +32,20 @@ _FOLDED = 8
 of cache lines: the 32 lanes of a warp look up a quarter of a line for each element that a thread folds."""
 
 
+class Spread(Unshared):
+    """A part whose work is divided evenly among `threads` threads, in blocks of any size."""
+
+    @property
+    def threads(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def block(self) -> int:
+        return launch(self.threads).block
+
+
 @dataclass(frozen=True)
-class Elements:
+class Elements(Spread):
     """Outputs of one size, whose elements are divided among threads.
 
     hero      one of the outputs, for the index of an element
@@ -58,18 +70,8 @@ class Elements:
         """The number of threads: one for each vector, and one for each element after the last."""
         return self.in_vectors + self.elements % self.vector
 
-    @property
-    def block(self) -> int:
-        """The number of threads per block that this part needs."""
-        return launch(self.threads).block
-
     def segment(self, block: int) -> Segment[Elements]:
-        """The segment in a launch of blocks of that size."""
         return Segment(self, -(-self.threads // block), self.vector)
-
-    def shared_bytes(self, block: int) -> int:
-        """Bytes of shared memory."""
-        return 0
 
 
 def launch(threads: int) -> Launch:

@@ -31,7 +31,7 @@ from hlo_opt.ops.reduction.reducers import FOLDS
 from hlo_opt.plans.element_reads import ends_needed
 from hlo_opt.plans.folding import REDUCED, Folded, Space, ends_in_one_pass, operand_index, root_index
 from hlo_opt.plans.folding import match as match_folds
-from hlo_opt.plans.plan import Launch, Region, Segment, above
+from hlo_opt.plans.plan import Launch, Region, Segment, Unshared, above
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk, leaves_at
 
 LANES, WARPS = 32, 4
@@ -49,7 +49,7 @@ BATCH, ROW, COLUMN = "batch", "row", "column"
 
 
 @dataclass(frozen=True)
-class Pairs:
+class Pairs(Unshared):
     """Outputs (`roots` are positions) with an element for each pair, and the reduces that these need.
 
     batches        independent sets of pairs, each with as many rows and columns
@@ -100,16 +100,10 @@ class Pairs:
 
     @property
     def block(self) -> int:
-        """The number of threads per block that this part needs."""
         return min(LANES * WARPS, self.threads)
 
     def segment(self, block: int) -> Segment[Pairs]:
-        """The segment in a launch of blocks of that size."""
         return Segment(self, -(-self.threads // block), in_rows=True, folded=self.reduces)
-
-    def shared_bytes(self, block: int) -> int:
-        """0: threads share nothing but the cache."""
-        return 0
 
     def first(self, thread: Expression) -> tuple[Expression, Expression]:
         """The first row and column of a thread. Its last ones may lie beyond the end."""

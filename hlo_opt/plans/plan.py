@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 from hlo_opt.ir import Computation, Instruction, Shape
+from hlo_opt.ir.walk import reached
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +104,13 @@ class Part(Protocol):
         ...
 
 
+class Unshared:
+    """A part whose threads share no memory."""
+
+    def shared_bytes(self, block: int) -> int:
+        return 0
+
+
 P = TypeVar("P", bound=Part, covariant=True)
 
 
@@ -193,11 +202,4 @@ class Plan:
 
 def above(roots: Iterable[Instruction]) -> set[Instruction]:
     """The roots and everything that they need."""
-    needed = set(roots)
-    stack = list(needed)
-    while stack:
-        for operand in stack.pop().operands:
-            if operand not in needed:
-                needed.add(operand)
-                stack.append(operand)
-    return needed
+    return reached(roots, attrgetter("operands"))

@@ -131,7 +131,6 @@ class OfProduct:
 
     @property
     def block(self) -> int:
-        """Threads per block."""
         return BLOCK
 
 

@@ -16,11 +16,11 @@ from hlo_opt.analysis.memory.forms import move_of, relative_order
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import Expression, constant, delinearize, linearize, variable
-from hlo_opt.ir.size import gcd, most
+from hlo_opt.ir.size import gcd
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.plans.batch import ENOUGH_THREADS
-from hlo_opt.plans.loop import BLOCK, WIDEST_ACCESS
+from hlo_opt.plans.loop import WIDEST_ACCESS, Spread
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.reads import MOST_JOINED
 from hlo_opt.plans.tiled_transpose import in_other_order
@@ -36,7 +36,7 @@ MOST_BYTES = 256
 
 
 @dataclass(frozen=True)
-class ShortRows:
+class ShortRows(Spread):
     """Outputs (`roots` are positions) of one size, of which each thread writes all elements of some rows.
 
     hero    the first output
@@ -59,19 +59,9 @@ class ShortRows:
     def threads(self) -> int:
         return self.rows // self.vector
 
-    @property
-    def block(self) -> int:
-        """The number of threads per block that this part needs."""
-        return max(1, min(BLOCK, most(self.threads)))
-
     def segment(self, block: int) -> Segment[ShortRows]:
-        """The segment in a launch of blocks of that size."""
         resident = max(1, ENOUGH_THREADS // block)
         return Segment(self, -(-self.threads // block), self.vector, resident=resident)
-
-    def shared_bytes(self, block: int) -> int:
-        """Bytes of shared memory."""
-        return 0
 
     def written(self, region: Region, row: Expression) -> Iterator[tuple[int, Index]]:
         """(position of an output, index) of each element of a row."""

@@ -76,7 +76,6 @@ class RowsAndColumns(Rows):
 
     @property
     def block(self) -> int:
-        """The number of threads per block that this part needs."""
         return self.threads * max(self.abreast, SMALLEST // self.threads)
 
     def rows_per_block(self, block: int) -> int:
@@ -103,7 +102,6 @@ class RowsAndColumns(Rows):
         return self.columns_per_thread * words + kept + OTHER_REGISTERS
 
     def segment(self, block: int) -> Segment[RowsAndColumns]:
-        """The segment in a launch of blocks of that size, which is at least `self.block`."""
         folded = (*(r for level in self.levels for r in level), *self.sums)
         return Segment(self, math.ceil(self.teams / self.rows_per_block(block)), self.vector, folded=folded)
 

@@ -268,7 +268,6 @@ class Rows:
         return min(round_up(most(self.teams), max(1, WARP // self.threads)), block // self.threads)
 
     def segment(self, block: int) -> Segment[Rows]:
-        """The segment in a launch of blocks of that size, which is at least `self.block`."""
         blocks = math.ceil(self.teams / self.rows_per_block(block)) * self.parts
         folded = tuple(r for level in self.levels for r in level)
         resident = 2 if self.threads == block == HALF_OF_THREADS else 0

@@ -19,12 +19,12 @@ from hlo_opt.ops.lowering import Elementwise
 from hlo_opt.ops.shapes import integer
 from hlo_opt.plans.instructions import of_body
 from hlo_opt.plans.loop import BLOCK
-from hlo_opt.plans.plan import Launch, Region, Segment
+from hlo_opt.plans.plan import Launch, Region, Segment, Unshared
 from hlo_opt.plans.walks import ROUND, THREAD, Walk
 
 
 @dataclass(frozen=True)
-class ScanRuns:
+class ScanRuns(Unshared):
     """A scan; `roots` are positions of outputs, all of them its results."""
 
     kind: ClassVar[str] = "scan"
@@ -66,7 +66,6 @@ class ScanRuns:
 
     @property
     def block(self) -> int:
-        """Threads per block."""
         return max(1, min(BLOCK, most(self.lines)))
 
     @property
@@ -77,10 +76,6 @@ class ScanRuns:
     def segment(self, block: int) -> Segment[ScanRuns]:
         """The segment, alone in its launch."""
         return Segment(self, -(-self.lines // block))
-
-    def shared_bytes(self, block: int) -> int:
-        """Bytes of shared memory."""
-        return 0
 
 
 def match(region: Region) -> ScanRuns | None:

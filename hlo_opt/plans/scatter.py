@@ -41,7 +41,7 @@ from hlo_opt.ops.shapes import flag
 from hlo_opt.plans.columns import WORD
 from hlo_opt.plans.instructions import of_body
 from hlo_opt.plans.loop import BLOCK, WIDEST_ACCESS
-from hlo_opt.plans.plan import Launch, Region, Segment
+from hlo_opt.plans.plan import Launch, Region, Segment, Unshared, above
 from hlo_opt.plans.samples import SECTOR
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk, neighbours
 
@@ -287,21 +287,11 @@ class ScatterForm:
 
 def _reads(root: Instruction) -> set[int]:
     """The parameters that a value depends on."""
-    numbers: set[int] = set()
-    todo, seen = [root], {root}
-    while todo:
-        instruction = todo.pop()
-        if instruction.parameter_number is not None:
-            numbers.add(instruction.parameter_number)
-        for operand in instruction.operands:
-            if operand not in seen:
-                seen.add(operand)
-                todo.append(operand)
-    return numbers
+    return {i.parameter_number for i in above([root]) if i.parameter_number is not None}
 
 
 @dataclass(frozen=True)
-class Updates:
+class Updates(Unshared):
     """A scatter, and the positions of the roots that are its results.
 
     aliases           (output, parameter): the output starts as a copy of the parameter
@@ -325,7 +315,6 @@ class Updates:
 
     @property
     def block(self) -> int:
-        """The number of threads per block that this part needs."""
         if self.is_copied_inside:
             written = max(leaf.element_count for leaf in self.hero.shape.leaves())
             return max(1, min(_MOST_IN_ONE_BLOCK, most(max(written, math.prod(ScatterForm(self.hero).space)))))
@@ -340,10 +329,6 @@ class Updates:
         return Segment(
             self, blocks, self.vector, aliases=self.aliases, own=self.own, in_order=form.in_order, meets=True
         )
-
-    def shared_bytes(self, block: int) -> int:
-        """Bytes of shared memory."""
-        return 0
 
 
 def refusal(region: Region) -> Reason | None:

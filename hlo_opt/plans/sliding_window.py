@@ -144,11 +144,9 @@ class Sliding:
 
     @property
     def block(self) -> int:
-        """The number of threads per block that this part needs."""
         return BLOCK
 
     def segment(self, block: int) -> Segment[Sliding]:
-        """The segment in a launch of blocks of that size, which is at least `self.block`."""
         return Segment(self, math.prod(self.stretch.blocks), folded=self.windows)
 
     def shared_bytes(self, block: int) -> int:

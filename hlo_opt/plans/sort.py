@@ -172,7 +172,6 @@ class SortLines:
 
     @property
     def block(self) -> int:
-        """Threads per block."""
         return round_up(max(1, min(MOST_THREADS, self.per_block * self.threads)), WARP)
 
     def segment(self, block: int) -> Segment[Self]:

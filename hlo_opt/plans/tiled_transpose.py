@@ -124,11 +124,9 @@ class Tiles:
 
     @property
     def block(self) -> int:
-        """The number of threads per block that this part needs."""
         return BLOCK
 
     def segment(self, block: int) -> Segment[Tiles]:
-        """The segment in a launch of blocks of that size, which is at least `self.block`."""
         return Segment(self, math.prod(self.frame.tiles), self.frame.vector)
 
     def shared_bytes(self, block: int) -> int:

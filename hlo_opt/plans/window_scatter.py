@@ -23,7 +23,7 @@ from hlo_opt.ops.shapes import window
 from hlo_opt.plans.element_reads import depending_on, read_at
 from hlo_opt.plans.instructions import Work, of_body
 from hlo_opt.plans.loop import BLOCK
-from hlo_opt.plans.plan import Launch, Region, Segment
+from hlo_opt.plans.plan import Launch, Region, Segment, Unshared
 from hlo_opt.plans.walks import ITEM, THREAD, Walk
 
 WINDOWED = frozenset({"select-and-scatter"})
@@ -102,7 +102,7 @@ class BoxSide:
 
 
 @dataclass(frozen=True)
-class Boxes:
+class Boxes(Unshared):
     """An output (`roots` has its position) that has the elements of a select-and-scatter, or a slice of them."""
 
     kind: ClassVar[str] = "window-scatter"
@@ -118,16 +118,10 @@ class Boxes:
 
     @property
     def block(self) -> int:
-        """The number of threads per block that this part needs."""
         return BLOCK
 
     def segment(self, block: int) -> Segment[Boxes]:
-        """The segment in a launch of blocks of that size, which is at least `self.block`."""
         return Segment(self, -(-self.threads // block), in_rows=True)
-
-    def shared_bytes(self, block: int) -> int:
-        """0: threads share nothing."""
-        return 0
 
     def box_of(self, thread: Expression) -> list[Expression]:
         """The number of a thread's box along each dimension; neighbours in memory have neighbouring threads."""

@@ -129,7 +129,7 @@ def _driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @cache
 def handler() -> CudaHandler:
     made = CudaHandler(lambda _: None)
-    ctypes.c_longlong.from_address(made.library.hlo_opt_cuda_type_id()).value = 1  # as XLA does that registers it
+    ctypes.c_longlong.from_address(made.library.hlo_opt_type_id()).value = 1  # as XLA does that registers it
     return made
 
 
@@ -165,7 +165,7 @@ class Call:
             sizes = (ctypes.c_longlong * count)(*(a.nbytes for a in arrays))
             return (ctypes.c_void_p * count)(*(a.ctypes.data for a in arrays)), sizes
 
-        function = getattr(handler().library, f"HloOptCuda{name}")
+        function = getattr(handler().library, f"HloOpt{name}")
         given, made = told(inputs), told(outputs)
         found: bytes = standin().frames.frames_call(
             function, stage, self.key.encode(), ctypes.c_void_p(stream), ctypes.byref(self.state),
@@ -301,7 +301,7 @@ def test_other_arrays_are_refused() -> None:
 
 
 def test_calls_can_be_captured() -> None:
-    assert standin().frames.frames_traits(handler().library.HloOptCudaExecute) & CAPTURABLE
+    assert standin().frames.frames_traits(handler().library.HloOptExecute) & CAPTURABLE
 
 
 LOOP = """HloModule m

@@ -283,7 +283,7 @@ def test_a_fault_in_the_handler_is_jaxs_own_error(
     with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
         compiled = jax.jit(wave).lower(X).compile()
     assert report.replaced
-    own._library.hlo_opt_start(ctypes.cast(failing, ctypes.c_void_p), own._loader)
+    own.library.hlo_opt_start(ctypes.cast(failing, ctypes.c_void_p))
     try:
         with pytest.raises(jax.errors.JaxRuntimeError, match="hlo_opt: a kernel found no memory"):
             jax.block_until_ready(compiled(X))

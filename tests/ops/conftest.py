@@ -17,6 +17,7 @@ from hlo_opt.evaluate import module_inputs
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.ir.index_map import Constant, constant
 from hlo_opt.ops import spec_of
+from hlo_opt.ops.spec import ShapeError
 
 Array = np.ndarray[Any, Any]
 
@@ -202,6 +203,14 @@ class Family:
         infer = spec_of(root).infer
         assert infer is not None and spec_of(root).arity.accepts(len(root.operands))
         assert infer(root).same_values(root.shape)
+
+    def refuses(self, text: str, message: str) -> None:
+        """The `infer` face gives an error with this message."""
+        _, root = self.module(text)
+        infer = spec_of(root).infer
+        assert infer is not None
+        with pytest.raises(ShapeError, match=message):
+            infer(root)
 
     def reads_what_its_map_says(self, text: str, others: float = 0.0) -> None:
         """For operations that add up what they read: a result is the sum of the operand at the places that the index

@@ -143,18 +143,15 @@ def infer_gather(instruction: Instruction) -> Shape:
     return result(instruction, source.type, gather_dimensions(instruction).check_gather(source, indices))
 
 
-def _gather_parts(
-    instruction: Instruction, index: Index, starts: dict[int, Expression]
-) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
-    """The batch part of an output index, and the operand index given start indices by operand dimension."""
+def gathered_index(instruction: Instruction, index: Index, starts: dict[int, Expression]) -> Index:
+    """The operand index of a gather's element, given start indices by operand dimension."""
     g = gather_dimensions(instruction)
-    batch = tuple(e for d, e in enumerate(index) if d not in g.offset_dims)
     window = iter([index[d] for d in g.offset_dims])
     operand_index: list[Expression] = []
     for d in range(instruction.operands[0].shape.rank):
         inside = constant(0) if d in g.removed else next(window)
         operand_index.append(add(inside, starts.get(d, constant(0))))
-    return batch, tuple(operand_index)
+    return tuple(operand_index)
 
 
 def _batching_starts(batching: Batching, batch: Index, index_vector_dim: int) -> dict[int, Expression]:
@@ -181,7 +178,7 @@ def index_gather(instruction: Instruction, number: int) -> IndexMap:
     for k, d in enumerate(g.start_index_map):
         room = source.dimensions[d] - g.slice_sizes[d]
         starts[d] = Variable(0, room, f"r{k}") if room > 0 else constant(0)
-    return IndexMap(_gather_parts(instruction, out, starts)[1], runtime=(1,) * len(g.start_index_map))
+    return IndexMap(gathered_index(instruction, out, starts), runtime=(1,) * len(g.start_index_map))
 
 
 def gather_starts(builder: KernelBuilder, instruction: Instruction, batch: Index) -> dict[int, Expression]:
@@ -199,11 +196,6 @@ def gather_starts(builder: KernelBuilder, instruction: Instruction, batch: Index
             at = (*batch[: g.index_vector_dim], constant(k), *batch[g.index_vector_dim :])
         starts[d] = builder.start(indices, at, room)
     return starts
-
-
-def gathered_index(instruction: Instruction, index: Index, starts: dict[int, Expression]) -> Index:
-    """The operand index of a gather's element, given start indices."""
-    return _gather_parts(instruction, index, starts)[1]
 
 
 def lower_gather(builder: KernelBuilder, instruction: Instruction, index: Index) -> Code:

@@ -8,7 +8,7 @@
 enum Direction : Word { forward, backward, forward_real, backward_real };
 
 static const int most_passes = 32;
-static const Word largest_factor = 31, longest_line = 4096;
+static const Word longest_line = 4096;
 
 template <typename T> struct Transformer {
 static const int lanes = vector_bytes / sizeof(T);

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hlo_opt.evaluate.memory import Peak, refuse_more, scratch_bytes
 from hlo_opt.ir import Shape
+from hlo_opt.ir.walk import needed_first
 from hlo_opt.runtime.schedule.ops import (
     AliasOp,
     BranchOp,
@@ -133,18 +134,7 @@ def with_frees(ops: Sequence[Op], results: Buffers) -> tuple[Op, ...]:
 
 def callees_first(routines: Mapping[RoutineKey, Routine]) -> list[RoutineKey]:
     """All routines, callees before callers; the entry, the first of `routines`, comes last."""
-    order: list[RoutineKey] = []
-    seen: set[RoutineKey] = set()
-    todo = [(next(iter(routines)), False)]
-    while todo:
-        key, is_done = todo.pop()
-        if is_done:
-            order.append(key)
-        elif key not in seen:
-            seen.add(key)
-            todo.append((key, True))
-            todo.extend((k, False) for op in reversed(routines[key].ops) for k in reversed(callees(op)))
-    return order
+    return needed_first([next(iter(routines))], lambda key: [k for op in routines[key].ops for k in callees(op)])
 
 
 def buffer_bytes(shape: Shape) -> int:
