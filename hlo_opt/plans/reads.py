@@ -387,7 +387,7 @@ def _look(trace: Trace, access: Access, block: int, beside: tuple[int, ...] = (0
     walk, varies, address = trace.walk, trace.varies_with(access.index), trace.address(access)
     loops = tuple([(name, size) for name, size in trace.loops.items() if name in varies])
     outside: Index = ()
-    if access.may_miss:
+    if access.may_miss and not walk.in_pieces:
         sizes = zip(access.index, access.shape.dimensions, strict=True)
         outside = tuple([e for e, size in sizes if e.low < 0 or e.high >= size])
     used, drawn = _drawn_for(trace, names_in((address, *outside)))
