@@ -12,7 +12,7 @@ from jax import lax
 
 from scripts.bench.kernel_programs import BF16, F16, F32, S8, U8, Array, Function, Program, spec, traced
 
-I32, S4, U32 = jnp.int32, jnp.int4, jnp.uint32
+I32 = jnp.int32
 F8, F4, SCALES, C64 = jnp.float8_e4m3fn, jnp.float4_e2m1fn, jnp.float8_e8m0fnu, jnp.complex64
 
 
@@ -204,7 +204,9 @@ def _resampled(x: Array, taps: Array) -> Array:
     phases = []
     for k in range(3):
         start = 2 * k // 3
-        phases.append(sum(taps[k, t] * lax.slice(padded, (0, start + t), (n, start + t + m - 1), (1, 2)) for t in range(8)))
+        phases.append(
+            sum(taps[k, t] * lax.slice(padded, (0, start + t), (n, start + t + m - 1), (1, 2)) for t in range(8))
+        )
     return jnp.stack(phases, -1).reshape(n, -1)
 
 
@@ -306,47 +308,176 @@ def various() -> list[Program]:
         _pattern("cross entropy by a pick bf16 4096x50257", _entropy, spec(BF16, 4096, 50257), spec(I32, 4096)),
         _pattern("cross entropy by a pick bf16 2048x128257", _entropy, spec(BF16, 2048, 128257), spec(I32, 2048)),
         _pattern("cross entropy by a pick f16 8192x32001", _entropy, spec(F16, 8192, 32001), spec(I32, 8192)),
-        _pattern("gradient of cross entropy bf16 4096x50257", _entropy_gradient, spec(BF16, 4096, 50257), spec(I32, 4096)),
-        _pattern("gradient of cross entropy bf16 2048x128257", _entropy_gradient, spec(BF16, 2048, 128257), spec(I32, 2048)),
-        _pattern("gradient of cross entropy f32 8192x10003", _entropy_gradient, spec(F32, 8192, 10003), spec(I32, 8192)),
+        _pattern(
+            "gradient of cross entropy bf16 4096x50257", _entropy_gradient, spec(BF16, 4096, 50257), spec(I32, 4096)
+        ),
+        _pattern(
+            "gradient of cross entropy bf16 2048x128257", _entropy_gradient, spec(BF16, 2048, 128257), spec(I32, 2048)
+        ),
+        _pattern(
+            "gradient of cross entropy f32 8192x10003", _entropy_gradient, spec(F32, 8192, 10003), spec(I32, 8192)
+        ),
         _pattern("softmax over 1 bf16 128x513x511", lambda x: jax.nn.softmax(x, 1), spec(BF16, 128, 513, 511)),
         _pattern("softmax over 1 f32 128x513x511", lambda x: jax.nn.softmax(x, 1), spec(F32, 128, 513, 511)),
         _pattern("softmax over 1 bf16 1000x37x1023", lambda x: jax.nn.softmax(x, 1), spec(BF16, 1000, 37, 1023)),
-        _pattern("softmax over 0 bf16 8192x4096", lambda x: jax.nn.softmax(x, 0), spec(BF16, 8192, 4096), least=3.0 * 2 * (1 << 25)),
-        _pattern("log-sum-exp over 0 bf16 32768x2048", lambda x: jax.scipy.special.logsumexp(x.astype(F32), 0), spec(BF16, 32768, 2048)),
-        _pattern("log-sum-exp over 0 bf16 65536x777", lambda x: jax.scipy.special.logsumexp(x.astype(F32), 0), spec(BF16, 65536, 777)),
-        _pattern("segment maximum f32 2097152x64 to 65536", lambda x, i: jax.ops.segment_max(x, i, 1 << 16), spec(F32, 1 << 21, 64), spec(I32, 1 << 21)),
+        _pattern(
+            "softmax over 0 bf16 8192x4096",
+            lambda x: jax.nn.softmax(x, 0),
+            spec(BF16, 8192, 4096),
+            least=3.0 * 2 * (1 << 25),
+        ),
+        _pattern(
+            "log-sum-exp over 0 bf16 32768x2048",
+            lambda x: jax.scipy.special.logsumexp(x.astype(F32), 0),
+            spec(BF16, 32768, 2048),
+            reason="an exponential for 16 bits: instructions",
+        ),
+        _pattern(
+            "log-sum-exp over 0 bf16 65536x777",
+            lambda x: jax.scipy.special.logsumexp(x.astype(F32), 0),
+            spec(BF16, 65536, 777),
+        ),
+        _pattern(
+            "segment maximum f32 2097152x64 to 65536",
+            lambda x, i: jax.ops.segment_max(x, i, 1 << 16),
+            spec(F32, 1 << 21, 64),
+            spec(I32, 1 << 21),
+            reason="each element looks at its maximum in L2 before it changes it",
+        ),
         _pattern("two best of 64 logits f32 262144x64", _gated, spec(F32, 1 << 18, 64)),
         _pattern("two best of 64 logits bf16 524288x64", _gated, spec(BF16, 1 << 19, 64)),
-        _pattern("top-p of logits f32 512x32000", _nucleus, spec(F32, 512, 32000)),
-        _pattern("contrast u8 256x224x224x3", _contrast, spec(U8, 256, 224, 224, 3), spec(F32, 256)),
-        _pattern("contrast f32 256x224x224x3", _contrast, spec(F32, 256, 224, 224, 3), spec(F32, 256)),
-        _pattern("augmented u8 256x224x224x3", _augmented, spec(U8, 256, 224, 224, 3), spec(jnp.bool_, 256), spec(F32, 256)),
+        _pattern("top-p of logits f32 512x32000", _nucleus, spec(F32, 512, 32000), least=4.0 * 6 * 512 * 32000),
+        _pattern(
+            "contrast u8 256x224x224x3",
+            _contrast,
+            spec(U8, 256, 224, 224, 3),
+            spec(F32, 256),
+            reason="two conversions and a rounding of each byte: the slow pipe",
+        ),
+        _pattern(
+            "contrast f32 256x224x224x3",
+            _contrast,
+            spec(F32, 256, 224, 224, 3),
+            spec(F32, 256),
+            least=4.0 * 3 * 256 * 224 * 224 * 3,
+        ),
+        _pattern(
+            "augmented u8 256x224x224x3",
+            _augmented,
+            spec(U8, 256, 224, 224, 3),
+            spec(jnp.bool_, 256),
+            spec(F32, 256),
+            reason="a conversion and five operations for each byte: instructions",
+        ),
         _pattern("means of 2x2 u8 256x512x512x3", _pooled, spec(U8, 256, 512, 512, 3)),
         _pattern("means of 2x2 u8 256x512x512x4", _pooled, spec(U8, 256, 512, 512, 4)),
         _pattern("flipped u8 512x255x255x3", lambda x: x[:, :, ::-1], spec(U8, 512, 255, 255, 3)),
-        _pattern("every third column f32 16384x6144", lambda x: x[:, ::3] * 2, spec(F32, 16384, 6144), least=16384.0 * (6144 + 2048) * 4),
-        _pattern("every fourth column f32 8192x16384", lambda x: x[:, ::4] + 1, spec(F32, 8192, 16384), least=8192.0 * (16384 + 4096) * 4),
-        _pattern("every third column s8 16384x12288", lambda x: x[:, 2::3], spec(S8, 16384, 12288), least=16384.0 * (12288 + 4096)),
-        _pattern("nearest of 512 codes f32 65536x32", _near, spec(F32, 1 << 16, 32), spec(F32, 512, 32)),
-        _pattern("distances of points f32 4096x4096 of 16", _pairs, spec(F32, 4096, 16)),
-        _pattern("pad of a transpose, relu f32 8190x8190", lambda x: jax.nn.relu(jnp.pad(x.T, 1)), spec(F32, 8190, 8190)),
-        _pattern("pad of a transpose, relu bf16 8190x8190", lambda x: jax.nn.relu(jnp.pad(x.T, 1)), spec(BF16, 8190, 8190)),
-        _pattern("softmax of a transpose f32 8192x4096", lambda x: jax.nn.softmax(x.T, -1), spec(F32, 8192, 4096), least=3.0 * 4 * (1 << 25)),
-        _pattern("softmax of a transpose bf16 4096x512", lambda x: jax.nn.softmax(x.transpose(0, 2, 1), -1), spec(BF16, 64, 512, 1024)),
+        _pattern(
+            "every third column f32 16384x6144",
+            lambda x: x[:, ::3] * 2,
+            spec(F32, 16384, 6144),
+            least=16384.0 * (6144 + 2048) * 4,
+        ),
+        _pattern(
+            "every fourth column f32 8192x16384",
+            lambda x: x[:, ::4] + 1,
+            spec(F32, 8192, 16384),
+            least=8192.0 * (16384 + 4096) * 4,
+        ),
+        _pattern(
+            "every third column s8 16384x12288",
+            lambda x: x[:, 2::3],
+            spec(S8, 16384, 12288),
+            least=16384.0 * (12288 + 4096),
+        ),
+        _pattern(
+            "nearest of 512 codes f32 65536x32",
+            _near,
+            spec(F32, 1 << 16, 32),
+            spec(F32, 512, 32),
+            least=4.0 * 2 * 512 * (1 << 16),
+        ),
+        _pattern(
+            "distances of points f32 4096x4096 of 16",
+            _pairs,
+            spec(F32, 4096, 16),
+            reason="sixteen squares for each element: instructions",
+        ),
+        _pattern(
+            "pad of a transpose, relu f32 8190x8190", lambda x: jax.nn.relu(jnp.pad(x.T, 1)), spec(F32, 8190, 8190)
+        ),
+        _pattern(
+            "pad of a transpose, relu bf16 8190x8190", lambda x: jax.nn.relu(jnp.pad(x.T, 1)), spec(BF16, 8190, 8190)
+        ),
+        _pattern(
+            "softmax of a transpose f32 8192x4096",
+            lambda x: jax.nn.softmax(x.T, -1),
+            spec(F32, 8192, 4096),
+            least=3.0 * 4 * (1 << 25),
+        ),
+        _pattern(
+            "softmax of a transpose bf16 4096x512",
+            lambda x: jax.nn.softmax(x.transpose(0, 2, 1), -1),
+            spec(BF16, 64, 512, 1024),
+        ),
         _pattern("stack of pairs f16 33.5M", lambda x, y: jnp.stack([x, y], -1), *[spec(F16, 1 << 25)] * 2),
-        _pattern("rotary embedding of pairs f16 64x1024x16x128", _complex_rotated, spec(F16, 64, 1024, 16, 128), spec(C64, 1024, 64)),
-        # forty of our own
-        _pattern("group norm bf16 64x56x56x256 of 32", _group_norm, spec(BF16, 64, 56, 56, 256), spec(F32, 256), spec(F32, 256)),
-        _pattern("instance norm bf16 NCHW 64x256x57x57", lambda x: _instance_norm(x, (2, 3)), spec(BF16, 64, 256, 57, 57)),
-        _pattern("instance norm f32 NHWC 64x64x64x129", lambda x: _instance_norm(x, (1, 2)), spec(F32, 64, 64, 64, 129)),
+        _pattern(
+            "rotary embedding of pairs f16 64x1024x16x128",
+            _complex_rotated,
+            spec(F16, 64, 1024, 16, 128),
+            spec(C64, 1024, 64),
+        ),
+        _pattern(
+            "group norm bf16 64x56x56x256 of 32",
+            _group_norm,
+            spec(BF16, 64, 56, 56, 256),
+            spec(F32, 256),
+            spec(F32, 256),
+            least=2.0 * 3 * 64 * 56 * 56 * 256,
+        ),
+        _pattern(
+            "instance norm bf16 NCHW 64x256x57x57", lambda x: _instance_norm(x, (2, 3)), spec(BF16, 64, 256, 57, 57)
+        ),
+        _pattern(
+            "instance norm f32 NHWC 64x64x64x129",
+            lambda x: _instance_norm(x, (1, 2)),
+            spec(F32, 64, 64, 64, 129),
+            least=4.0 * 3 * 64 * 64 * 64 * 129,
+        ),
         _pattern("weight norm f32 8192x4096", _weight_norm, spec(F32, 8192, 4096), spec(F32, 8192)),
-        _pattern("weight norm gradient f32 8192x4096", _weight_norm_gradient, spec(F32, 8192, 4096), spec(F32, 8192), spec(F32, 8192, 4096)),
-        _pattern("rms norm, rotary embedding bf16 8x2048x32x128", _normed_and_rotated, spec(BF16, 8, 2048, 32, 128), spec(F32, 128), *[spec(F32, 2048, 1, 64)] * 2),
-        _pattern("swiglu gradient of halves bf16 8192x22016", _gates_gradient, spec(BF16, 8192, 22016), spec(BF16, 8192, 11008)),
-        _pattern("loss scaling of 50 arrays f16", _scaled_if_finite, *[spec(F16, 1024, 1031)] * 50, least=50.0 * 1024 * 1031 * 8),
+        _pattern(
+            "weight norm gradient f32 8192x4096",
+            _weight_norm_gradient,
+            spec(F32, 8192, 4096),
+            spec(F32, 8192),
+            spec(F32, 8192, 4096),
+        ),
+        _pattern(
+            "rms norm, rotary embedding bf16 8x2048x32x128",
+            _normed_and_rotated,
+            spec(BF16, 8, 2048, 32, 128),
+            spec(F32, 128),
+            *[spec(F32, 2048, 1, 64)] * 2,
+        ),
+        _pattern(
+            "swiglu gradient of halves bf16 8192x22016",
+            _gates_gradient,
+            spec(BF16, 8192, 22016),
+            spec(BF16, 8192, 11008),
+        ),
+        _pattern(
+            "loss scaling of 50 arrays f16",
+            _scaled_if_finite,
+            *[spec(F16, 1024, 1031)] * 50,
+            least=50.0 * 1024 * 1031 * 8,
+        ),
         _pattern("clipped norm of 50 arrays bf16", _clipped, *many, least=50.0 * 1024 * 1031 * 6),
-        _pattern("clipped norm of 50 arrays f32", _clipped, *shapes, least=12.0 * 10 * (768 * 768 + 768 * 3072 + 3840 + 767000)),
+        _pattern(
+            "clipped norm of 50 arrays f32",
+            _clipped,
+            *shapes,
+            least=12.0 * 10 * (768 * 768 + 768 * 3072 + 3840 + 767000),
+        ),
         _pattern("moving averages of 50 arrays f32", _averages, *shapes, *shapes),
         _pattern("gradients of 50 arrays added bf16 to f32", _accumulated, *[spec(F32, 1024, 1031)] * 50, *many),
         _pattern("causal softmax bf16 64x1023x1023", _causal, spec(BF16, 64, 1023, 1023)),
@@ -356,27 +487,86 @@ def various() -> list[Program]:
         _pattern("words to images bf16 256x196x768", _unpatched, spec(BF16, 256, 196, 768)),
         _pattern("shifted windows bf16 64x56x56x96", _windows, spec(BF16, 64, 56, 56, 96)),
         _pattern("shifted windows f32 64x56x56x95", _windows, spec(F32, 64, 56, 56, 95)),
-        _pattern("pixel shuffle bf16 NHWC 16x256x256x48", lambda x: x.reshape(16, 256, 256, 4, 4, 3).transpose(0, 1, 3, 2, 4, 5).reshape(16, 1024, 1024, 3), spec(BF16, 16, 256, 256, 48)),
+        _pattern(
+            "pixel shuffle bf16 NHWC 16x256x256x48",
+            lambda x: x.reshape(16, 256, 256, 4, 4, 3).transpose(0, 1, 3, 2, 4, 5).reshape(16, 1024, 1024, 3),
+            spec(BF16, 16, 256, 256, 48),
+        ),
         _pattern("overlaps of boxes f32 8192x4096", _overlaps, spec(F32, 8192, 4), spec(F32, 4096, 4)),
-        _pattern("step of suppression f32 512x16384 boxes", _suppressed, spec(F32, 512, 16384, 4), spec(F32, 512, 16384), spec(I32, 512)),
+        _pattern(
+            "step of suppression f32 512x16384 boxes",
+            _suppressed,
+            spec(F32, 512, 16384, 4),
+            spec(F32, 512, 16384),
+            spec(I32, 512),
+        ),
         _pattern("histogram of f32 33.5M", _histogram, spec(F32, 1 << 25)),
         _pattern("bincount of 1000 s32 33.5M", lambda x: jnp.bincount(x, length=1000), spec(I32, 1 << 25)),
-        _pattern("running mean, variance bf16 64x56x56x129", _running, spec(BF16, 64, 56, 56, 129), spec(F32, 129), spec(F32, 129)),
+        _pattern(
+            "running mean, variance bf16 64x56x56x129",
+            _running,
+            spec(BF16, 64, 56, 56, 129),
+            spec(F32, 129),
+            spec(F32, 129),
+        ),
         _pattern("step of Welford f32 16.7M", _welford, spec(F32), *[spec(F32, 1 << 24)] * 3),
         _pattern("minimum, maximum, mean, deviation of columns f32 65536x513", _variances, spec(F32, 65536, 513)),
         _pattern("resampled by 3/2 f32 1024x32768", _resampled, spec(F32, 1024, 32768), spec(F32, 3, 8)),
-        _pattern("columns of 3x3 bf16 NCHW 32x32x57x57", lambda x: lax.conv_general_dilated_patches(x, (3, 3), (1, 1), "SAME"), spec(BF16, 32, 32, 57, 57)),
-        _pattern("complex rotary embedding bf16 64x1024x16x128", _complex_rotated, spec(BF16, 64, 1024, 16, 128), spec(C64, 1024, 64)),
+        _pattern(
+            "complex rotary embedding bf16 64x1024x16x128",
+            _complex_rotated,
+            spec(BF16, 64, 1024, 16, 128),
+            spec(C64, 1024, 64),
+        ),
         _pattern("twiddles c64 64x512x512, turned", _twiddled, spec(C64, 64, 512, 512)),
         _pattern("packed bits f32 16384x8192", _packed_bits, spec(F32, 16384, 8192)),
         _pattern("unpacked bits u8 16384x2048", _unpacked_bits, spec(U8, 16384, 2048)),
-        _pattern("dequantised embedding s8 131072x1024", _dequantised_rows, spec(S8, 1 << 17, 1024), spec(F32, 1 << 17), spec(I32, 1 << 16), least=3.0 * (1 << 26)),
-        _pattern("bags of embeddings f32 65536x20 of 64", _bags, spec(F32, 1 << 22, 64), spec(I32, 1 << 16, 20), spec(F32, 1 << 16, 20), least=4.0 * 65536 * (20 * 66 + 64)),
-        _pattern("bf16 to f4 by blocks of 32 8192x8192", _in_f4, spec(BF16, 8192, 8192), least=2.5 * (1 << 26) + 8192 * 256),
-        _pattern("NCHW and NHWC added bf16 64x64x56x57", _mixed, spec(BF16, 64, 64, 56, 57), spec(BF16, 64, 56, 57, 64), spec(BF16, 64)),
-        _pattern("scaled by positions, turned f16 16x1023x16x64", _tables, spec(F16, 16, 1023, 16, 64), spec(F32, 1023, 64)),
-        _pattern("distillation bf16 4096x32001", _kl, *[spec(BF16, 4096, 32001)] * 2),
-        _pattern("chance and entropy bf16 8192x32000", _chances, spec(BF16, 8192, 32000), spec(I32, 8192)),
+        _pattern(
+            "dequantised embedding s8 131072x1024",
+            _dequantised_rows,
+            spec(S8, 1 << 17, 1024),
+            spec(F32, 1 << 17),
+            spec(I32, 1 << 16),
+            least=3.0 * (1 << 26),
+        ),
+        _pattern(
+            "bags of embeddings f32 65536x20 of 64",
+            _bags,
+            spec(F32, 1 << 22, 64),
+            spec(I32, 1 << 16, 20),
+            spec(F32, 1 << 16, 20),
+            least=4.0 * 65536 * (20 * 66 + 64),
+        ),
+        _pattern(
+            "bf16 to f4 by blocks of 32 8192x8192",
+            _in_f4,
+            spec(BF16, 8192, 8192),
+            least=2.5 * (1 << 26) + 8192 * 256,
+            reason="rounding to f4 by bits: instructions",
+        ),
+        _pattern(
+            "NCHW and NHWC added bf16 64x64x56x57",
+            _mixed,
+            spec(BF16, 64, 64, 56, 57),
+            spec(BF16, 64, 56, 57, 64),
+            spec(BF16, 64),
+        ),
+        _pattern(
+            "scaled by positions, turned f16 16x1023x16x64", _tables, spec(F16, 16, 1023, 16, 64), spec(F32, 1023, 64)
+        ),
+        _pattern(
+            "distillation bf16 4096x32001",
+            _kl,
+            *[spec(BF16, 4096, 32001)] * 2,
+            reason="three exponentials of each pair of elements: instructions",
+        ),
+        _pattern(
+            "chance and entropy bf16 8192x32000",
+            _chances,
+            spec(BF16, 8192, 32000),
+            spec(I32, 8192),
+            reason="two exponentials of each element: instructions",
+        ),
         _pattern("mean over time bf16 64x1001x1025", lambda x: x.mean(1), spec(BF16, 64, 1001, 1025)),
         _pattern("absolute maximum of columns f16 32768x1023", lambda x: jnp.abs(x).max(0), spec(F16, 32768, 1023)),
     ]
