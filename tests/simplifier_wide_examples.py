@@ -184,6 +184,17 @@ example(
     ),
 )
 example(
+    "pad-of-transpose",
+    "f",
+    (
+        "x: T[4,3]; z: T[]; a = T[3,4] transpose(x), dimensions={1,0}; T[7,5] pad(a, z), padding=1_3x0_1",
+        "x: T[2,3,4]; z: T[]; a = T[4,2,3] transpose(x), dimensions={2,0,1}; "
+        "T[8,1,3] pad(a, z), padding=1_0_1x-1_0x0_0",
+    ),
+    "x: T[4,3]; z: T[]; a = T[3,4] transpose(x), dimensions={1,0}; b = T[7,5] pad(a, z), padding=1_3x0_1; "
+    "c = T[3,4] negate(a); (T[7,5], T[3,4]) tuple(b, c)",
+)
+example(
     "pad-of-broadcast",
     "f",
     f"x: T[4]; {ZERO}; b = T[3,4] broadcast(x), dimensions={{1}}; T[3,9] pad(b, z), padding=0_0x1_1_1",

@@ -8,9 +8,10 @@ first aligned place and after the last. Values that several passes over a row ne
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from hlo_opt.codegen.builder import Builder
@@ -190,7 +191,8 @@ def _pass(
 
     if not segment.part.is_peeled:
         with steps_of(builder, segment, frame.start, is_numbered) as (step, place):
-            _take_step(builder, frame, RowStep(step, place, segment.vector), take)
+            joints = segment.part.joints[level] if segment.part.joints else ()
+            _take_step(builder, frame, RowStep(step, place, segment.vector), take, joints)
         return
     peeled = Peeled()
     builder.add(peeled)
@@ -222,10 +224,21 @@ class RowStep:
     first: Expression | None = None
 
 
-def _take_step(builder: Builder, frame: RowFrame, step: RowStep, take: Take) -> None:
+def _take_step(builder: Builder, frame: RowFrame, step: RowStep, take: Take, joints: Sequence[int] = ()) -> None:
     """Emit the elements that a thread computes in one step along its row: one, or a vector of neighbours. For each,
     `take` gets the column, the slot of the element in the thread's registers, and the condition that it is the thread's
-    first; what it returns is stored."""
+    first; what it returns is stored. Each piece of a row, between `joints`, has its own code."""
+    edges = [0, *(joint // step.size for joint in joints), step.number.high + 1]
+    for begin, end in itertools.pairwise(edges):
+        low = code("{} >= {}", step.number, begin) if begin else NOTHING
+        high = code("{} < {}", step.number, end) if end <= step.number.high else NOTHING
+        with builder.branch(both(low, high)):
+            number = Variable(begin, end - 1, step.number.name)
+            _take_alike(builder, frame, replace(step, number=number) if joints else step, take)
+
+
+def _take_alike(builder: Builder, frame: RowFrame, step: RowStep, take: Take) -> None:
+    """Emit the elements of a step, all of which are computed in the same way."""
     size, columns = step.size, frame.segment.part.columns
     counter = next(step.place.names(), None)
     begins = Code((FirstRound(Name(step.number.name), _across(frame.segment), counter),))

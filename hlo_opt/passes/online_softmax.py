@@ -97,7 +97,7 @@ def _levels(body: Computation, space_of: Callable[[Exponentials], Space | None])
     """The sums of exponentials below the maxima of long rows or columns, one for each maximum. `space_of` gives the
     space of a sum that is long enough."""
     levels: list[Exponentials] = []
-    for exponentials in sums_of(body.instructions):
+    for exponentials in sums_of(body.instructions, any_order=True):
         space = space_of(exponentials)
         if space is None or not _is_of_one_row(exponentials, space):
             continue
@@ -107,15 +107,14 @@ def _levels(body: Computation, space_of: Callable[[Exponentials], Space | None])
 
 
 def _long_row(exponentials: Exponentials) -> Space | None:
-    space = row_reduction.space_of(exponentials.total)
+    space = row_reduction.space_of(exponentials.highest)
     return space if space is not None and space.reduced > LONGEST_KEPT else None
 
 
 def _long_column(exponentials: Exponentials, held: int) -> Space | None:
     """The space of columns that lie beside each other in more than `held` bytes. If nothing but the sum needs the
     exponentials, blocks can share the columns of one fold, and `held` is for all columns that registers do not hold."""
-    total = exponentials.total
-    space, x = column_reduction.space_of(total), total.operands[0].shape
+    space, x = column_reduction.space_of(exponentials.highest), exponentials.total.operands[0].shape
     if space is None:
         return None
     is_shared = space.reduced > COLUMN_KEPT and _ends_in_sums(exponentials)
@@ -157,7 +156,7 @@ def _fold_together(exponentials: Exponentials, reducers: dict[Shape, Computation
     ones = writer.emit("broadcast", wide.shape, writer.scalar(kind, 1), dimensions=())
     shape = Shape.tuple_of(low.shape.with_type(kind), total.shape)
     operands = (wide, ones, writer.scalar(kind, -np.inf), writer.scalar(kind, 0))
-    attributes = {"dimensions": total.attributes["dimensions"], "to_apply": Called(reducers[scalar])}
+    attributes = {"dimensions": low.attributes["dimensions"], "to_apply": Called(reducers[scalar])}
     both = edit.create(total.computation, "online", "reduce", shape, operands, attributes)
     highest, rest = (writer.element(both, n) for n in range(2))
     top = highest if highest.shape == total.shape else writer.reshape(highest, total.shape)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from hlo_opt.ir import IndexMap, Instruction
-from hlo_opt.ir.index_map import constant
+from hlo_opt.ir.index_map import Condition, constant
 from hlo_opt.ir.walk import reached
 from hlo_opt.ops.lowering import Element, Index
 from hlo_opt.ops.spec import find
@@ -65,6 +65,25 @@ def ends_needed(
             if there is None:
                 yield None
             elif (operand, there) not in seen:
+                seen.add((operand, there))
+                stack.append((operand, there))
+
+
+def conditions_met(starts: Iterable[Element], known: Collection[Instruction]) -> Iterator[Condition]:
+    """The conditions under which the starts, or what they are computed from, read an operand, as far as indices are
+    known. Nothing above the instructions `known` counts."""
+    stack = list(starts)
+    seen = set(stack)
+    while stack and len(seen) <= _MOST_STEPS:
+        instruction, index = stack.pop()
+        for number, operand in enumerate(instruction.operands):
+            read = _map_of(instruction, number)
+            if operand.literal is not None or operand in known or read is None or _is_never(read, index):
+                continue
+            if read.conditions and not read.symbols:
+                yield from read.conditions_at(index)
+            there = _read_by(instruction, read, index)
+            if there is not None and (operand, there) not in seen:
                 seen.add((operand, there))
                 stack.append((operand, there))
 

@@ -257,6 +257,21 @@ class _Walk:
         return Folded(self.space, levels, tuple(roots))
 
 
+def level_of(root: Instruction, levels: Levels) -> int:
+    """The first pass in which all reduces that an output needs are known."""
+    needed = above([root])
+    return max((k + 1 for k, of_level in enumerate(levels) if not needed.isdisjoint(of_level)), default=0)
+
+
+def stored_in(region: Region, part: Folding, level: int) -> list[Instruction]:
+    """The outputs with an element per position of the space that a pass writes."""
+    if part.space.reduced == 1:
+        return []
+    roots = [region.roots[n] for n in part.roots]
+    whole = [r for r in roots if next(r.shape.leaves()).element_count == part.space.elements]
+    return [root for root in whole if level_of(root, part.levels) == level]
+
+
 class Folding(Part, Protocol):
     """A part with reduces."""
 
@@ -281,8 +296,7 @@ def passes(region: Region, segment: Segment[Folding], walk: Walk, across: Sequen
     singles: list[Instruction] = []
     sums: dict[int, list[Instruction]] = {}
     for root in (region.roots[n] for n in segment.roots):
-        needed = above([root])
-        level = max((k + 1 for k, of_level in enumerate(levels) if not needed.isdisjoint(of_level)), default=0)
+        level = level_of(root, levels)
         if root in across:
             sums.setdefault(level, []).append(root)
         elif next(root.shape.leaves()).element_count != space.elements or space.reduced == 1:

@@ -140,7 +140,7 @@ def _may_be(region: Region) -> bool:
         if i.opcode in FOLDS and i.operands[0].operands:
             elements = i.operands[0].shape.element_count
             arrays = [a for a in above(i.operands) if a.parameter_number is not None and a.shape.is_array]
-            if len(arrays) > 1 and all(a.shape.element_count < elements for a in arrays):
+            if arrays and all(a.shape.element_count < elements for a in arrays):
                 return True
     return False
 

@@ -514,7 +514,7 @@ def _add_moved(sums: _Sums, lays: Sequence[Lay], times: float = 1.0, *, written:
         near = min(lay.access.size, lay.window + lay.onward * sums.at_a_time)
         wasted = (lay.fetched - lay.useful) * _lost(near, sums.target) if lay.run < SECTOR else 0.0
         moved += lay.useful + wasted
-        turned += (lay.useful + wasted) * JUMP / max(lay.run, SECTOR)
+        turned += (lay.useful + wasted) * JUMP / max(lay.run, lay.stretch)
     share = times * min(1.0, lays[0].access.size / useful) if useful else 0.0
     if written:
         sums.written += moved * share

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -292,6 +292,7 @@ class Lay:
     useful   bytes that all threads access; those that a block accesses twice count once
     fetched  bytes of the sectors that hold these
     run      average bytes of a contiguous range that a block accesses at a time
+    stretch  average bytes of contiguous sectors that a block accesses at a time
     lines    cache lines that one instruction of a warp accesses
     advance  bytes between the accesses of a thread in consecutive steps of its loop; 0 without a loop
     window   bytes among which data says where a block accesses the array; infinite where data says nothing
@@ -304,6 +305,7 @@ class Lay:
     useful: float
     fetched: float
     run: float
+    stretch: float
     lines: int
     advance: int
     window: float = math.inf
@@ -326,6 +328,7 @@ def lay_of(trace: Trace, access: Access, block: int) -> Lay:
         useful=seen.places * bits / 8 * scale,
         fetched=seen.sectors * SECTOR * scale,
         run=seen.run,
+        stretch=seen.stretch,
         lines=seen.lines,
         advance=seen.advance,
         window=seen.window,
@@ -358,7 +361,7 @@ def lays_of(trace: Trace, accesses: Sequence[Access], block: int) -> list[Lay]:
 
 def _moving_nothing(lay: Lay, access: Access) -> Lay:
     """The layout of an access that another does, too."""
-    return Lay(access, lay.bits, 0.0, 0.0, 0.0, lay.run, lay.lines, lay.advance, window=lay.window, onward=lay.onward)
+    return replace(lay, access=access, count=0.0, useful=0.0, fetched=0.0)
 
 
 def _joined(trace: Trace, accesses: Sequence[Access], block: int) -> Lay:
@@ -377,6 +380,7 @@ def _joined(trace: Trace, accesses: Sequence[Access], block: int) -> Lay:
         useful=seen.places * bits / 8 * scale,
         fetched=seen.sectors * SECTOR * scale,
         run=seen.run,
+        stretch=seen.stretch,
         lines=seen.lines,
         advance=seen.advance,
     )
@@ -387,7 +391,7 @@ def _look(trace: Trace, access: Access, block: int, beside: tuple[int, ...] = (0
     walk, varies, address = trace.walk, trace.varies_with(access.index), trace.address(access)
     loops = tuple([(name, size) for name, size in trace.loops.items() if name in varies])
     outside: Index = ()
-    if access.may_miss:
+    if access.may_miss and not walk.in_pieces:
         sizes = zip(access.index, access.shape.dimensions, strict=True)
         outside = tuple([e for e, size in sizes if e.low < 0 or e.high >= size])
     used, drawn = _drawn_for(trace, names_in((address, *outside)))

@@ -16,11 +16,12 @@ from typing import ClassVar
 from hlo_opt.analysis.memory.forms import bits_of, round_up
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
-from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
+from hlo_opt.ir.index_map import add, divide, modulo, multiply, split_constant, variable, variables_of
 from hlo_opt.ir.size import most
 from hlo_opt.ops import spec_of
 from hlo_opt.ops.reduction.reducers import EXTREMES, is_wide, monoid
 from hlo_opt.plans.columns import MOST_THREADS, WARP
+from hlo_opt.plans.element_reads import conditions_met
 from hlo_opt.plans.folding import (
     KEPT,
     REDUCED,
@@ -30,6 +31,8 @@ from hlo_opt.plans.folding import (
     ends_in_one_pass,
     operand_index,
     passes,
+    root_index,
+    stored_in,
 )
 from hlo_opt.plans.instructions import Work, of_value
 from hlo_opt.plans.loop import WIDEST_ACCESS
@@ -65,6 +68,8 @@ Clusters")."""
 CLUSTERS = (2, 4, 8)
 """Blocks of a cluster: up to what every such device runs."""
 
+MOST_PIECES = 4
+"""Limit of the pieces of a row that are computed in different ways: each has its own code."""
 MOST_NEIGHBOURS = 8
 """Limit of elements that a thread reads at a time: 16 bytes of bf16. With bytes, 16 elements would need too many
 registers."""
@@ -123,6 +128,10 @@ class Rows:
     """Whether rows are read in one pass, and there are enough to fill the device with fewer threads for each."""
     in_cluster: bool = False
     """Whether the blocks that share a row form a cluster, which keeps the row in its registers."""
+    joints: tuple[tuple[int, ...], ...] = ()
+    """For each pass over a row, the columns at which it changes: an element before is computed in another way than one
+    behind, as in a concatenate. They are multiples of the neighbours that a thread reads at a time, so that these are
+    alike. Empty where no pass has any."""
     in_lanes: bool = False
     """Whether threads are the lanes of vectors, which read neighbouring elements at once: a short row gets as many
     lanes as it has elements, up to `LANES`."""
@@ -322,7 +331,29 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
         part = replace(part, parts=row_parts(region, part, target.core_count))
     if target.compute_capability >= CLUSTERS_FROM and not target.in_lanes:
         part = part.spread(target.core_count)
-    return part
+    if part.vector == 1 or part.is_peeled or target.in_lanes:
+        return part
+    joints = tuple(_joints(region, part, level) for level in range(len(part.levels) + 1))
+    return replace(part, joints=joints) if any(joints) else part
+
+
+def _joints(region: Region, part: Rows, level: int) -> tuple[int, ...]:
+    """The columns at which rows change in a pass; none if there are too many, if a thread's neighbours lie on both
+    sides of one, or if something else changes within a row."""
+    row, column = variable(KEPT, part.rows), variable(REDUCED, part.columns)
+    reduces = [reduce for of_level in part.levels for reduce in of_level]
+    folds = part.levels[level] if level < len(part.levels) else ()
+    starts = [(o, operand_index(r, row, column)) for r in folds for o in r.operands[: len(r.operands) // 2]]
+    starts += [(root, root_index(part.space, reduces, root, row, column)) for root in stored_in(region, part, level)]
+    joints = set[int]()
+    for condition in conditions_met(starts, reduces):
+        place, offset = split_constant(condition.expression)
+        if place == column:
+            joints |= {condition.low - offset, condition.high + 1 - offset}
+        elif REDUCED in variables_of(place):
+            return ()
+    inside = tuple(sorted(joint for joint in joints if 0 < joint < part.columns))
+    return inside if len(inside) < MOST_PIECES and not any(joint % part.vector for joint in inside) else ()
 
 
 def is_for_one_thread(region: Region, folded: Folded, target: DeviceTarget) -> bool:
@@ -454,6 +485,10 @@ def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
             limits={} if part.is_peeled else {REDUCED: part.columns},
         ),
     )
+    walks = [
+        replace(walk, in_pieces=True) if level < len(part.joints) and part.joints[level] else walk
+        for level, walk in enumerate(walks)
+    ]
     if part.is_peeled:
         ends = ENDS * (WARP / part.columns * part.parts)
         walks = [replace(walk, body=walk.body + ends) if walk.rounds == rounds else walk for walk in walks]

@@ -23,6 +23,9 @@ Memory")."""
 WIDEST_BITS = 128
 _SAMPLED = (1024, 16, 32)  # threads of a block, rounds, and steps of inner loops that are sampled
 
+_MIXED, _MOST_MIXED = 7919, 1_000_003
+"""Two primes: an index of data is the sum of its coordinates, times powers of the first modulo the second."""
+
 SPARSE = 64
 """Numbers are sorted, instead of marked in a table, where their range is more than this many times their count."""
 
@@ -81,6 +84,7 @@ class Sample:
     is_exact: bool
     is_shared: bool
     run: float
+    stretch: float
     lines: int
     advance: int
     window: float
@@ -132,8 +136,9 @@ def sample(
     numbers = np.unravel_index(np.arange(steps), [counts[name] for name in loops]) if loops else ()
     env.update({n: (loops[n] - counts[n]) // 2 + number for n, number in zip(loops, numbers, strict=True)})
     env.update({name: value_of(place, env) for name, place in frame.places})
-    for name, at, size in frame.drawn:  # scattered, but equal for equal indices
-        env[name] = sum((value_of(e, env) for e in at), start=np.asarray(1)) * 40503 % max(1, size)
+    for name, at, size in frame.drawn:  # scattered, but equal for equal indices only
+        mixed = sum((value_of(e, env) * pow(_MIXED, k, _MOST_MIXED) for k, e in enumerate(at)), start=np.asarray(1))
+        env[name] = mixed * 40503 % max(1, size)
     address = value_of(address_at, env)
     window, onward = _window(frame, address_at, address, bits) if frame.drawn else (math.inf, 0.0)
     address = address.reshape((1,) * (4 - address.ndim) + address.shape)
@@ -148,7 +153,8 @@ def sample(
         existing = np.add.outer(np.asarray(beside), existing) if is_exact else address
     places = different(existing)
     sector = _blocks_of(places, bits, SECTOR)
-    sectors = 1 + int(np.count_nonzero(sector[1:] != sector[:-1]))
+    steps_of_sectors = sector[1:] - sector[:-1]
+    sectors = 1 + int(np.count_nonzero(steps_of_sectors))
     scale = frame.threads / threads * math.prod(loops.values()) / steps * (frame.rounds / rounds)
     apart = any(_misses_apart(expression, env) for expression in outside)
     together = 1 if apart or address.shape[2] == 1 else _together(address, bits)
@@ -162,6 +168,7 @@ def sample(
         is_exact,
         is_shared,
         run=len(places) * bits / 8 / (1 + int(np.count_nonzero(places[1:] - places[:-1] > 1))),
+        stretch=sectors * SECTOR / (1 + int(np.count_nonzero(steps_of_sectors > 1))),
         lines=max(len(set(lanes.tolist())), 32 * together * bits // 8 // LINE if len(lanes) > 1 else 1),
         advance=_advance(address, bits),
         window=window,

@@ -51,6 +51,7 @@ class Walk:
     meetings  barriers of all blocks of the launch, each time
     looks     how often threads read from L2 what they change by atomic operations, before they do
     alone     whether no thread waits for another: a large block takes as long as small ones beside each other
+    in_pieces whether the items of a thread in a round meet each condition together, and the code has a branch for all
     """
 
     threads: int
@@ -81,6 +82,7 @@ class Walk:
     hops: int = 0
     looks: int = 0
     limits: Mapping[str, int] = field(default_factory=dict)
+    in_pieces: bool = False
 
 
 def by_element(region: Region, segment: Segment[Part], launch: Launch) -> list[Walk]:

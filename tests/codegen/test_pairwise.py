@@ -89,6 +89,16 @@ def test_types_and_reducers(tool: Any) -> None:
     tool.all_agree(texts)
 
 
+def test_pairs_of_rows_of_one_array(tool: Any) -> None:
+    texts = [
+        distances(n, n, 5).replace(f"y = f32[{n},5] parameter(1)\n", "").replace("broadcast(y)", "broadcast(x)")
+        for n in (65, 130)
+    ]
+    assert "(y)" not in texts[0]
+    assert kinds(tool, texts) == {"pairwise"}
+    tool.all_agree(texts)
+
+
 def test_what_follows_the_fold(tool: Any) -> None:
     after = """  n = f32[90,100] negate(r)
   b = bf16[90,100] convert(r)

@@ -240,3 +240,49 @@ def test_columns_of_a_block_that_the_cache_holds() -> None:
         "guarded)\n}", "guarded)\n  ROOT t = (f32[8,16], f32[8,512,16]) tuple(r, e)\n}"
     )
     assert folds_of(online(written)) == [2, 2]
+
+
+def turned(move: str, *, order: str = "1,0", rank: str = "") -> str:
+    """A softmax of the rows of a transpose, whose maxima are taken before it."""
+    wide = f"f32[600,{rank}64]"
+    kept = f"f32[{rank}64]".replace(",]", "]")
+    tall = "f32[64,600]" if not rank else f"f32[{rank}64,600]"
+    text = columns(600, 64).split("ENTRY")[0]
+    spread, last = ("0", "1") if not rank else ("0,1", "2")
+    return f"""{text}ENTRY e {{
+  x = {wide} parameter(0)
+  low = f32[] constant(-inf)
+  zero = f32[] constant(0)
+  m = {kept} reduce(x, low), dimensions={{0}}, to_apply=max
+  t = {move.format(tall=tall, order=order)}
+  ms = {tall} broadcast(m), dimensions={{{spread}}}
+  d = {tall} subtract(t, ms)
+  e = {tall} exponential(d)
+  s = {kept} reduce(e, zero), dimensions={{{last}}}, to_apply=sum
+  ss = {tall} broadcast(s), dimensions={{{spread}}}
+  ROOT r = {tall} divide(e, ss)
+}}
+"""
+
+
+TRANSPOSE = "{tall} transpose(x), dimensions={{{order}}}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [turned(TRANSPOSE), turned("f32[64,600]{{0,1}} bitcast(x)"), turned(TRANSPOSE, order="1,2,0", rank="2,")],
+)
+def test_sums_of_a_transpose_below_the_maxima_of_what_is_transposed(text: str) -> None:
+    made = online(text)
+    assert folds_of(made) == [4]
+    x = np.random.default_rng(3).normal(size=made.entry.parameters[0].shape.dimensions).astype(np.float32) * 20
+    want = hlo_opt.evaluate(hlo_opt.parse(text), [x])
+    np.testing.assert_allclose(hlo_opt.evaluate(made, [x]), want, rtol=1e-5, atol=1e-7)
+
+
+def test_maxima_of_other_elements_stay() -> None:
+    """The transpose mixes kept dimensions of equal size, so that a maximum is not that of the row it is subtracted
+    from."""
+    text = turned(TRANSPOSE, order="2,1,0", rank="64,")
+    assert folds_of(online(text)) == [2, 2]
+    assert folds_of(online(turned("f32[64,600] bitcast(x)"))) == [2, 2]

@@ -183,3 +183,26 @@ def test_neighbours_of_odd_planes_share_sectors_where_they_share_no_instruction(
     found = joined(odd)
     assert {lay.bits for lay in found} == {32}
     assert sum(lay.fetched for lay in found) == sum(lay.useful for lay in found) == 65536 * 12
+
+
+def test_indices_of_several_dimensions_are_different_data() -> None:
+    """Rows that neighbouring results gather are not taken for the same because their numbers have the same sum."""
+    bags = (
+        " t = f32[1000000,64] parameter(0)\n i = s32[{rows},20,1] parameter(1)\n z = f32[] constant(0)\n"
+        " g = f32[{rows},20,64] gather(t, i), offset_dims={2}, collapsed_slice_dims={0}, start_index_map={0}, "
+        "index_vector_dim=2, slice_sizes={1,64}\n"
+        " ROOT r = f32[{rows},64] reduce(g, z), dimensions={1}, to_apply=sum"
+    )
+    table = next(lay for lay in joined(bags) if lay.access.shape.dimensions == (1_000_000, 64))
+    assert table.useful == table.fetched == 4096 * 20 * 64 * 4
+
+
+def test_sectors_follow_each_other_where_elements_do_not() -> None:
+    text = (
+        " x = f32[{rows},{columns}] parameter(0)\n"
+        " ROOT r = f32[{rows},%d] slice(x), slice={[0:{rows}], [0:{columns}:%d]}"
+    )
+    near, far = (joined(text % (4096 // step, step))[0] for step in (4, 16))
+    assert (near.run, far.run) == (4, 4)
+    assert near.stretch >= 128 * 16
+    assert far.stretch == 32

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.reduction.reducers import monoid, starts_with_identity
-from hlo_opt.ops.sets import COPIES, keeps_values, multiplies_matrices
+from hlo_opt.ops.sets import COPIES, is_view, keeps_values, multiplies_matrices, reorders
 
 MOVES = COPIES | {"broadcast"}
 """Operations that pass the results of rows on."""
@@ -19,7 +19,8 @@ _MOST_STEPS = 100  # values between a product and its softmax
 @dataclass(frozen=True)
 class Exponentials:
     """sum(exp(x - moved(highest))): `highest` is the maximum of x, `moved` its broadcast, `powers` the summed
-    exponentials. `is_guarded`: zero is subtracted in place of a maximum that is not finite, as `jax.nn.logsumexp` does.
+    exponentials. With `any_order`, `highest` may be the maximum of what x is a transpose of. `is_guarded`: zero is
+    subtracted in place of a maximum that is not finite, as `jax.nn.logsumexp` does.
     """
 
     total: Instruction
@@ -35,11 +36,14 @@ def folds(reduce: Instruction, opcode: str) -> bool:
     return starts_with_identity(reduce) and monoid(reduce.called_by("to_apply")) == opcode
 
 
-def sums_of(instructions: Iterable[Instruction], *, any_shape: bool = False) -> list[Exponentials]:
+def sums_of(
+    instructions: Iterable[Instruction], *, any_shape: bool = False, any_order: bool = False
+) -> list[Exponentials]:
     """All such sums among the instructions, in order. `any_shape`: the maximum may be that of x in another shape, so
-    that indices have to tell whether both are of the same rows."""
+    that indices have to tell whether both are of the same rows. `any_order`: it may be that of x before a transpose."""
     totals = (i for i in instructions if i.opcode == "reduce" and folds(i, "add"))
-    return [folded for total in totals if (folded := _sum(total, any_shape=any_shape)) is not None]
+    found = (_sum(total, any_shape=any_shape, any_order=any_order) for total in totals)
+    return [folded for folded in found if folded is not None]
 
 
 def unshaped(value: Instruction) -> Instruction:
@@ -49,7 +53,7 @@ def unshaped(value: Instruction) -> Instruction:
     return value
 
 
-def _sum(total: Instruction, *, any_shape: bool) -> Exponentials | None:
+def _sum(total: Instruction, *, any_shape: bool, any_order: bool) -> Exponentials | None:
     powers = total.operands[0]
     while _rounds(powers):  # to an integer all but 1 become 0
         powers = powers.operands[0]
@@ -64,9 +68,36 @@ def _sum(total: Instruction, *, any_shape: bool) -> Exponentials | None:
     if any_shape:
         if unshaped(low.operands[0]) is not unshaped(x):
             return None
-    elif low.operands[0] is not x or low.ints("dimensions") != total.ints("dimensions"):
+    elif low.operands[0] is not x:
+        if not (any_order and _is_of_transposed(low, x, total.ints("dimensions"))):
+            return None
+    elif low.ints("dimensions") != total.ints("dimensions"):
         return None
     return Exponentials(total, powers, x, moved, low, is_guarded)
+
+
+def _is_of_transposed(low: Instruction, x: Instruction, folded: Sequence[int]) -> bool:
+    """Whether a reduce folds, of what x is a transpose of, the dimensions of x that are `folded`, and has the others in
+    the order of x."""
+    order = _order_of(x)
+    if order is None or x.operands[0] is not low.operands[0]:
+        return False
+    kept = [order[d] for d in range(len(order)) if d not in folded]
+    return kept == sorted(kept) and low.ints("dimensions") == tuple(sorted(order[d] for d in folded))
+
+
+def _order_of(x: Instruction) -> Sequence[int] | None:
+    """The operand's dimension for each of a transpose, or of a view of the same memory as such."""
+    if reorders(x):
+        order = x.ints("dimensions")
+        return order if len(order) == x.shape.rank else None
+    if not is_view(x.opcode) or not x.shape.is_array or x.shape.rank != x.operands[0].shape.rank:
+        return None
+    source = x.operands[0].shape
+    pairs = dict(zip(x.shape.minor_to_major, source.minor_to_major, strict=True))
+    order = tuple(pairs[d] for d in range(x.shape.rank))
+    is_same = x.shape.type == source.type and x.shape.dimensions == tuple(source.dimensions[d] for d in order)
+    return order if is_same else None
 
 
 def _rounds(value: Instruction) -> bool:

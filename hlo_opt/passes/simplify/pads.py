@@ -78,3 +78,21 @@ def pad_of_broadcast(i: Instruction, site: Site) -> Instruction | None:
     small = array(i.shape.type, *(i.shape.dimensions[d] for d in mapped))
     padded = site.emit("pad", small, source, i.operands[1], padding=tuple(edges[d] for d in mapped))
     return site.broadcast(padded, i.shape.dimensions, mapped)
+
+
+@rule(
+    "pad-of-transpose",
+    "pad",
+    "pad of a transpose that nobody else reads = transpose of a pad",
+    "the same elements; tiles move what a transpose moves, and a pad is computed while they are filled",
+    of="transpose",
+)
+def pad_of_transpose(i: Instruction, site: Site) -> Instruction | None:
+    inner = i.operands[0]
+    if not is_a(inner, "transpose") or len(inner.users) > 1:
+        return None
+    order, edges, source = inner.ints("dimensions"), padding_dimensions(i), inner.operands[0]
+    moved = tuple(edges[order.index(d)] for d in range(len(order)))
+    sizes = [i.shape.dimensions[order.index(d)] for d in range(len(order))]
+    padded = site.emit("pad", array(i.shape.type, *sizes), source, i.operands[1], padding=moved)
+    return site.transpose(padded, order)
