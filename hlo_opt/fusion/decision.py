@@ -16,6 +16,7 @@ from hlo_opt.analysis.graph.structure import Structures
 from hlo_opt.analysis.xla.tiled_model import TileSizes
 from hlo_opt.analysis.xla.timing import KernelEstimate
 from hlo_opt.diag import Reason
+from hlo_opt.ops.emission import XlaEmitter
 from hlo_opt.plans.groups import Group, Placed
 from hlo_opt.plans.price import Price
 from hlo_opt.plans.sketch import Sketch
@@ -197,6 +198,7 @@ class ByStructure:
     prices     of kernels, as we launch them
     alone      estimates of kernels, as XLA launches and prices them
     estimates  the same of two kernels as one
+    forms      the emitter that XLA would choose for a kernel, and the opcode of its hero
     tilings    the best tiles of two kernels as one where either is tiled, and the estimate
     costs      of edges between kernels, as we launch them
     verdicts   whether a policy allows an edge
@@ -214,6 +216,7 @@ class ByStructure:
     prices: dict[int, Price] = field(default_factory=dict)
     alone: dict[int, KernelEstimate] = field(default_factory=dict)
     estimates: dict[int, KernelEstimate] = field(default_factory=dict)
+    forms: dict[int, tuple[XlaEmitter, str]] = field(default_factory=dict)
     tilings: dict[int, tuple[TileSizes | None, KernelEstimate]] = field(default_factory=dict)
     costs: dict[Hashable, CostEstimate] = field(default_factory=dict)
     verdicts: dict[Hashable, bool] = field(default_factory=dict)

@@ -247,7 +247,7 @@ class Engine:
             else:
                 fusions[fusion] = kind
         for computation, fusions in kept.items():
-            tidy(computation, fusions)
+            tidy(computation, fusions, self.state)
         self.changed.clear()
         if again:
             self.context.memory.clear()

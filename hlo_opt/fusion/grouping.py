@@ -76,7 +76,8 @@ class Grouping:
 
 def operands_beside(one: Sequence[Instruction], other: Sequence[Instruction]) -> list[Instruction]:
     """The operands of a kernel that computes what two do."""
-    return [*one, *dict.fromkeys(o for o in other if o not in set(one))]
+    given = set(one)
+    return [*one, *dict.fromkeys([o for o in other if o not in given])]
 
 
 def kernel_operands(kernel: Instruction) -> Sequence[Instruction]:

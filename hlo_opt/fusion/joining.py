@@ -205,7 +205,7 @@ def join(engine: Engine, union: Union) -> Instruction | Reason:
     kind = engine.state.kind_of(fusion, with_folds=True)
     if isinstance(kind, Reason):
         return kind
-    tidy(computation, {fusion: kind})
+    tidy(computation, {fusion: kind}, engine.state)
     return fusion
 
 

@@ -21,6 +21,8 @@ from hlo_opt.ops.sets import fused, tuple_elements, tuple_index
 if TYPE_CHECKING:
     from hlo_opt.fusion.engine import Engine
     from hlo_opt.fusion.prices import ReadPaths
+    from hlo_opt.fusion.state import FusionState
+    from hlo_opt.ops.emission import XlaEmitter
 
 Origins = dict[Instruction, str]
 """Names in the input of instructions that were copied into fusions under other names."""
@@ -240,7 +242,7 @@ def undo(fusion: Instruction) -> list[Instruction]:
     return moved
 
 
-def tidy(computation: Computation, fusions: Mapping[Instruction, str]) -> None:
+def tidy(computation: Computation, fusions: Mapping[Instruction, str], state: FusionState) -> None:
     """Order the computation and give the new fusions, each with the kind of its plan (or nothing if that has no folds),
     their kinds and names, as XLA's RenameFusions does: kInput where a reduction, transpose or scatter shapes the
     kernel, else kLoop (ChooseFusionKind in xla/service/gpu/gpu_fusible.cc)."""
@@ -249,11 +251,21 @@ def tidy(computation: Computation, fusions: Mapping[Instruction, str]) -> None:
     for fusion, kind in fusions.items():
         if fusion.word("kind") == "kCustom":
             continue
-        emitter, hero = emitter_of(cluster_of(fusion))
+        emitter, hero = _form_of(fusion, state)
         is_input = emitter in ("reduction", "transpose", "scatter") or "reduction" in kind
         edit.set_attribute(fusion, "kind", Attribute.of("kInput" if is_input else "kLoop"))
-        stem = hero.opcode.replace("-", "_")
+        stem = hero.replace("-", "_")
         fusion.name = module.unique_name(f"{'input' if is_input else 'loop'}_{stem}_fusion")
+
+
+def _form_of(fusion: Instruction, state: FusionState) -> tuple[XlaEmitter, str]:
+    """The emitter that XLA would choose for a fusion, and the opcode of its hero."""
+    forms, number = state.known.forms, state.structure(fusion)
+    form = forms.get(number)
+    if form is None:
+        emitter, hero = emitter_of(cluster_of(fusion))
+        form = forms[number] = emitter, hero.opcode
+    return form
 
 
 def join(

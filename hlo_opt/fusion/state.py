@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node, cluster_of, merge_clusters, side_by_side
 from hlo_opt.analysis.graph.numbering import attribute_key
@@ -53,7 +53,7 @@ class FusionState:
         """What depends on the structure of kernels only."""
         self._members = Members(self.known.structures)
         self._grouping = Grouping(module, target, self.known, self._members)
-        self._caches: dict[str, dict[Instruction, object]] = {}
+        self._caches: dict[str, dict[Instruction, Any]] = {"structure": {}, "places": {}}
         self._uses: dict[Instruction, Use] = {}
         self._traits_by_signature: dict[Hashable, Traits] = {}
         self._lowering_by_signature: dict[Hashable, Reason | None] = {}
@@ -66,13 +66,13 @@ class FusionState:
         state = FusionState(copy, self.target, self.known)
         for name in _OF_COPIES:
             known = self._caches.get(name, {}).items()
-            state._caches[name] = {copies[i]: value for i, value in known if i in copies}
+            state._caches.setdefault(name, {}).update({copies[i]: value for i, value in known if i in copies})
         return state
 
     def cached(self, name: str, instruction: Instruction, compute: Callable[[Instruction], T]) -> T:
         """What `compute` says of an instruction, until the instruction changes."""
         try:
-            return self._caches[name][instruction]  # type: ignore[return-value]
+            return self._caches[name][instruction]
         except KeyError:
             value = self._caches.setdefault(name, {})[instruction] = compute(instruction)
             return value
@@ -218,10 +218,12 @@ class FusionState:
     def structure_of_both(self, producer: Instruction, consumer: Instruction) -> int:
         """As `structure`, of both as one kernel. A kernel keeps the number that it had when its fusion was
         considered."""
-        one, other = self.structure(producer), self.structure(consumer)
-        places = self.cached("places", consumer, lambda c: places_of(c.operands))
-        shared = tuple([places.get(operand, -1) for operand in (producer, *producer.operands)])
-        return self.known.structures.number(("both", one, other, shared))
+        numbers, placed = self._caches["structure"], self._caches["places"]  # looked up here: each edge asks
+        one = numbers.get(producer) or self.structure(producer)
+        other = numbers.get(consumer) or self.structure(consumer)
+        places = placed.get(consumer) or placed.setdefault(consumer, places_of(consumer.operands))
+        shared = [places.get(operand, -1) for operand in producer.operands]
+        return self.known.structures.number(("both", one, other, places.get(producer, -1), *shared))
 
     def structure_with_producer(self, producer: Instruction, consumer: Instruction) -> int:
         """As `structure_of_both`, where the producer is a result, too."""
@@ -232,7 +234,7 @@ class FusionState:
     ) -> int:
         """As `structure_of_both`, of a consumer that reads a producer by `ways` (`Prices.sketch_through`). Of what
         hands a value on, it counts what it is and which of these are the same."""
-        places = self.cached("places", consumer, lambda c: places_of(c.operands))
+        places = places_of(consumer.operands)
         steps: dict[Instruction, int] = {}
 
         def number(step: Instruction) -> tuple[int, int]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from hlo_opt.ir.attribute import Attribute, Called
 from hlo_opt.ir.facts import IN_ORDER, SNAPSHOT
 from hlo_opt.ir.literal import Literal
 from hlo_opt.ir.module import Computation, Instruction, Module
 from hlo_opt.ir.shape import Shape
-from hlo_opt.ir.walk import edited_since, needed_by, needed_first
+from hlo_opt.ir.walk import are_in_order, edited_since, needed_by, needed_first
+
+_CALLED = attrgetter("called")
 
 
 def add_computation(module: Module, computation: Computation, *, entry: bool = False) -> Computation:
@@ -308,11 +311,11 @@ def sort(computation: Computation) -> None:
 
     Raises AssertionError on a cycle, so that a wrong edit cannot loop for ever.
     """
-    order = needed_first(computation._instructions, needed_by)
-    if order != [*computation._instructions]:
-        computation._instructions = dict.fromkeys(order)
-        for fact in IN_ORDER:
-            computation.facts.pop(fact, None)
+    if are_in_order(computation._instructions, needed_by):
+        return
+    computation._instructions = dict.fromkeys(needed_first(computation._instructions, needed_by))
+    for fact in IN_ORDER:
+        computation.facts.pop(fact, None)
 
 
 def arrange(computation: Computation, order: Iterable[Instruction]) -> None:
@@ -323,7 +326,8 @@ def arrange(computation: Computation, order: Iterable[Instruction]) -> None:
 
 def sort_computations(module: Module) -> None:
     """Sort computations so that callees precede callers; the order is stable otherwise."""
-    module._computations = dict.fromkeys(needed_first(module._computations, lambda c: c.called))
+    if not are_in_order(module._computations, _CALLED):
+        module._computations = dict.fromkeys(needed_first(module._computations, _CALLED))
 
 
 def restore_names(module: Module) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-Fact = Literal["callees", "has-effects", "no-equal-values", "no-dead-values", "snapshot"]
+Fact = Literal["callees", "has-effects", "no-equal-values", "no-dead-values", "snapshot", "post-order"]
 
 CALLEES: Final = "callees"
 """A list: the computations that the instructions' attributes name, in order, with repetitions
@@ -26,5 +26,8 @@ NO_DEAD_VALUES: Final = "no-dead-values"
 SNAPSHOT: Final = "snapshot"
 """A computation: the copy in the last snapshot of the module (`hlo_opt.ir.edit.snapshot`)."""
 
-IN_ORDER: Final = (CALLEES, SNAPSHOT)
+POST_ORDER: Final = "post-order"
+"""A tuple: the instructions in post order (`hlo_opt.ir.walk.post_order`)."""
+
+IN_ORDER: Final = (CALLEES, SNAPSHOT, POST_ORDER)
 """The facts that depend on the order of the instructions."""

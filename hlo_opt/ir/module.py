@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, KeysView
 from dataclasses import KW_ONLY, dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from hlo_opt.ir.attribute import Attribute, AttributeValue, Called, Metadata
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 _NO_METADATA = Metadata()
+_PARAMETER_NUMBER = attrgetter("parameter_number")
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -168,7 +170,7 @@ class Computation:
         """The parameters, sorted by number."""
         if self._parameters is None:
             self._parameters = {i: None for i in self._instructions if i.parameter_number is not None}
-        return sorted(self._parameters, key=lambda i: i.parameter_number or 0)
+        return sorted(self._parameters, key=_PARAMETER_NUMBER)
 
     def index_users(self) -> None:
         """Build the use lists of all instructions. `edit` keeps them up to date from then on."""

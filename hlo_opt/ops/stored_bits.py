@@ -17,7 +17,15 @@ from hlo_opt.ir import ELEMENT_TYPES, Attribute, Called, Computation, ElementTyp
 from hlo_opt.ir.literal import Literal, SizedLiteral
 from hlo_opt.ir.walk import operands_first, reached
 from hlo_opt.ops.reduction.reducers import picks
-from hlo_opt.ops.sets import REINTERPRETS, combines_updates, is_identity, looped, tuple_elements, tuple_index
+from hlo_opt.ops.sets import (
+    LOOPS,
+    REINTERPRETS,
+    combines_updates,
+    is_identity,
+    looped,
+    tuple_elements,
+    tuple_index,
+)
 from hlo_opt.ops.spec import find
 
 _CHOOSE = frozenset({"copy", "select"})
@@ -45,7 +53,7 @@ def as_stored(computation: Computation) -> tuple[Computation, Mapping[Instructio
     but was computed, is narrowed first. Not so f16 and bf16, which stay floats then: processors narrow f16 in one
     instruction, which the vector code of the host has only where it stores.
     """
-    loops = [i for i in computation.instructions if looped(i) is not None]
+    loops = [i for i in computation.instructions if i.opcode in LOOPS]
     state = _State.of(loops[0]) if len(loops) == 1 else None
     every = [computation] if state is None else [computation, state.body, state.condition]
     if any(looped(i) is not None for c in every[1:] for i in c.instructions):

@@ -102,12 +102,11 @@ def _unions(
     """The pairs that pay, only those with one of the likenesses `tried` if it is given; else also those that read the
     same values, and these first. The others are added to `left`, and not looked at again."""
     if tried is None:
-        for pair in _neighbours(computation, engine):
-            if pair not in left:
-                union = _union_beside(engine, *pair)
-                if union is not None:
-                    yield union
-                left.add(pair)
+        for pair in _neighbours(computation, engine, left):
+            union = _union_beside(engine, *pair)
+            if union is not None:
+                yield union
+            left.add(pair)
     for pair in _pairs(computation):
         if pair in left:
             continue
@@ -127,17 +126,30 @@ def _pairs(computation: Computation) -> Iterator[ProducerAndConsumer]:
                     yield producer, consumer
 
 
-def _neighbours(computation: Computation, engine: Engine) -> Iterator[ProducerAndConsumer]:
-    """The kernels of which much is what both read, in order of the later ones, which stand first: so no pair is one of
-    a producer and its consumer."""
-    kernels = [i for i in post_order(computation) if launches(i)]
+def _neighbours(
+    computation: Computation, engine: Engine, left: Container[ProducerAndConsumer]
+) -> Iterator[ProducerAndConsumer]:
+    """The kernels of which much is what both read, but those `left`, in order of the later ones, which stand first: so
+    no pair is one of a producer and its consumer."""
     price_of = engine.state.prices.of
-    for number, second in enumerate(kernels):
-        for first in kernels[:number]:
-            both = [o for o in dict.fromkeys(second.operands) if o in first.operands and o.shape.is_array]
-            read = sum(o.shape.byte_size for o in both)
-            if both and read >= COMMON * (price_of(first).bytes + price_of(second).bytes):
+    earlier: dict[Instruction, list[int]] = {}
+    kernels: list[Instruction] = []
+    for second in post_order(computation):
+        if not launches(second):
+            continue
+        read: dict[int, int] = {}
+        for operand in dict.fromkeys(second.operands):
+            if operand.shape.is_array:
+                for number in earlier.get(operand, ()):
+                    read[number] = read.get(number, 0) + operand.shape.byte_size
+                earlier.setdefault(operand, []).append(len(kernels))
+        for number in sorted(read):
+            first = kernels[number]
+            if (second, first) not in left and read[number] >= COMMON * (
+                price_of(first).bytes + price_of(second).bytes
+            ):
                 yield second, first
+        kernels.append(second)
 
 
 def _kernel(value: Instruction) -> Instruction:

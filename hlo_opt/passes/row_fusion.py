@@ -18,6 +18,7 @@ from hlo_opt.analysis.properties import has_side_effect, inside
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.outline import KEPT_ON_FUSION, is_read_by_element, original_name, tidy
+from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Layout, Module, Shape, edit
 from hlo_opt.ir.walk import executed_computations, needed_first, operands_first, post_order
 from hlo_opt.ops.reduction.reducers import running_types, starts_with_identity, widened, widened_literal
@@ -46,9 +47,10 @@ class RowFusion(Pass):
         for computation in list(executed_computations(module)):
             while work.join_one(computation):
                 pass
+        state = FusionState(module, work.target, context.memory.known)
         for computation, fusions in work.fusions.items():
             left = {f: kind for f, kind in fusions.items() if f.parent is not None}
-            tidy(computation, left)
+            tidy(computation, left, state)
         if work.fusions:
             edit.sort_computations(module)
         return bool(work.fusions)

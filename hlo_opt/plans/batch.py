@@ -391,8 +391,9 @@ def _is_read_elsewhere(i: Instruction) -> bool:
     spec = find(i.opcode)
     if spec is not None and isinstance(spec.cuda, Elementwise):
         return False
+    here = _origin(i)
     return any(
-        o.operands and o.shape.rank and read_at(i, n, _origin(i)) != _origin(i) and of_value(o) != NOTHING
+        o.operands and o.shape.rank and read_at(i, n, here) != here and of_value(o) != NOTHING
         for n, o in enumerate(i.operands)
     )
 

@@ -32,8 +32,8 @@ def fits(module: Module, loop: Instruction) -> bool:
 
 
 def _owned(search: Search | None, *, in_lanes: bool = False) -> InBlock | None:
-    cut = None if search is None else phase_search.cut(search, LONGEST, in_place=True)
-    if cut is None or any(v.parameter.shape.element_count > LARGEST for v in cut.state):
+    cut = None if search is None else phase_search.cut(search, LONGEST, largest=LARGEST, in_place=True)
+    if cut is None:
         return None
     phases = tuple(tuple(cell.with_team(BLOCK, BLOCK, in_lanes=in_lanes) for cell in phase) for phase in cut.phases)
     part = InBlock.of(replace(cut, phases=phases, in_lanes=in_lanes)).joined()

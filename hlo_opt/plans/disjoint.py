@@ -55,9 +55,13 @@ def grouped(values: Iterable[V], roots: Sequence[V], is_input: Callable[[V], boo
             value = leader[value]
         return value
 
+    free: dict[V, bool] = {}
     for value in values:
         for operand in () if is_input(value) else value.operands:
-            if not _costs_nothing(operand, is_input):
+            known = free.get(operand)
+            if known is None:
+                known = free[operand] = _costs_nothing(operand, is_input)
+            if not known:
                 leader[find(operand)] = find(value)
     groups: dict[V, list[int]] = {}
     for position, root in enumerate(roots):

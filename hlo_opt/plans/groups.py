@@ -15,7 +15,6 @@ from hlo_opt.analysis.graph.cluster import Cluster, Node
 from hlo_opt.analysis.targets import DeviceTarget, InLanes
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.ir.walk import operands_first
-from hlo_opt.ops.sets import looped
 from hlo_opt.plans import scatter
 from hlo_opt.plans.choose import arranged_group, beside, block_of, launch_of, lowering_reason
 from hlo_opt.plans.columns import SHARED_BYTES
@@ -119,24 +118,21 @@ class Group:
 
 
 def group_of(module: Module, cluster: Cluster, target: DeviceTarget) -> Group | None:
-    """What a cluster computes as a group; None where it is more than one, or is planned as a whole only, or has no
-    plan."""
+    """What a cluster, one of `clusters_of_groups`, computes as a group; None where it is planned as a whole only, or
+    has no plan, or its expansions are more than one group."""
     if not _WHOLE.isdisjoint(cluster.opcodes):
         return None
     fusion = as_fusion(cluster)
     region = region_of(module, fusion)
     members = region.computation.instructions
     is_given = region.computation is fusion.called_by("calls")  # else its expansions must be checked
-    for instruction in members:
-        if looped(instruction) is not None or instruction.opcode in _WHOLE:
-            return None
-        if not is_given and lowering_reason(instruction) is not None:
-            return None
+    if not is_given and any(i.opcode in _WHOLE or lowering_reason(i) is not None for i in members):
+        return None
     if not all(leaf.is_array for root in region.roots for leaf in root.shape.leaves()):
         return None
     if not all(i.shape.is_array for i in members if i.parameter_number is not None):
         return None
-    if scatter.refusal(region) is not None or len(disjoint_outputs(region)) > 1:
+    if scatter.refusal(region) is not None or (not is_given and len(disjoint_outputs(region)) > 1):
         return None
     return Group(region, target)
 

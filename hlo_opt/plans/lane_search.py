@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 
 from hlo_opt.analysis.graph.loops import derived_trip_count, known_trip_count
@@ -64,7 +64,7 @@ def match(region: Region, target: DeviceTarget) -> Lanes | None:
         return None
     in_lanes = target.in_lanes
     opened = partial(opened_of, loops[0], nests=True)
-    plan, _ = _searched(opened, [n for n in numbers if n is not None], region.parameters, in_lanes=in_lanes)
+    plan = _found(_searched(opened, [n for n in numbers if n is not None], region.parameters), in_lanes=in_lanes)
     if plan is None:
         return None
     return replace(plan, ahead=()) if in_lanes else replace(plan, widest=even_block(plan.lanes, target))
@@ -99,32 +99,31 @@ def obstacle(module: Module, loop: Instruction) -> Obstacle:
         members += [i for loop in members if looped(loop) is not None for c in loop.called() for i in c.instructions]
         without = [i for i in members if i.parameter_number is None and not has_text(i)]
         return Obstacle(next((i for i in without if looped(i) is None), next(iter(without), None)))
-    found, blamed = _searched(ways, opened.read_of(loop))
-    return Obstacle(blamed, has_plan=found is not None)
+    searches = list(_searched(ways, opened.read_of(loop)))
+    if _found(searches) is not None:
+        return Obstacle(has_plan=True)
+    return Obstacle(next(filter(None, (search.blamed for search in searches)), None))
 
 
 def _searched(
-    ways: Callable[..., Opened | None],
-    numbers: list[int],
-    parameters: Sequence[Instruction] = (),
-    *,
-    in_lanes: bool = False,
-) -> tuple[Lanes | None, Instruction | None]:
-    """The plan of a loop that writes the elements `numbers` of its tuple; without one, the operation at which lanes
-    meet, where that is known. `ways` opens the loop with choices or without (`chooses`)."""
-    found, blamed = None, None
+    ways: Callable[..., Opened | None], numbers: list[int], parameters: Sequence[Instruction] = ()
+) -> Iterator[Search]:
+    """The searches for the plan of a loop that writes the elements `numbers` of its tuple. `ways` opens the loop with
+    choices or without (`chooses`)."""
     for chooses in (False, True):
         opened = ways(chooses=chooses)
-        if opened is None:
-            continue
-        if chooses and not opened.has_choices:
-            break
-        search = Search(opened, numbers, parameters)
+        if opened is not None and (opened.has_choices or not chooses):
+            yield Search(opened, numbers, parameters)
+
+
+def _found(searches: Iterable[Search], *, in_lanes: bool = False) -> Lanes | None:
+    """The plan that searches find."""
+    found = None
+    for search in searches:
         found = search.plan() or found
         if found is not None and (in_lanes or not any(r.is_read for r in found.results)):
             break  # else a choice among registers is quicker than memory
-        blamed = blamed or search.obstacle
-    return found, None if found is not None else blamed
+    return found
 
 
 def by_itself(module: Module, loop: Instruction) -> Instruction:
@@ -270,14 +269,14 @@ class Search:
     numbers     the elements of the loop's tuple that the kernel writes
     parameters  those of the region
     obstacle    after `plan`, the operation at which lanes meet, for the largest number of lanes tried
-    narrows     an operation that makes a value without lanes from one that has them
+    narrowed    results without lanes of dimensions that others have, each time with the dimensions
     """
 
     opened: Opened
     numbers: list[int]
     parameters: Sequence[Instruction] = ()
     obstacle: Instruction | None = None
-    narrows: Instruction | None = None
+    narrowed: list[tuple[list[Instruction], tuple[int, ...]]] = field(default_factory=list)
 
     @cached_property
     def trips(self) -> int | None:
@@ -295,9 +294,14 @@ class Search:
             return None
         written = {n: update for n, update in self.opened.results.items() if self.is_written_only(n)}
         read = {n: self.opened.results[n] for n in self.read_in_windows}
-        plan = self._with(written) or (self._with({**written, **read}) if read else None)
-        self.obstacle = self.obstacle or (None if plan is not None else self.narrows)
-        return plan
+        return self._with(written) or (self._with({**written, **read}) if read else None)
+
+    @property
+    def blamed(self) -> Instruction | None:
+        """After a `plan` that found none, the obstacle, or else what makes a value without lanes from one with them:
+        this is looked for only where someone asks."""
+        narrow = (self.opened.origin_of(narrowing(v, self.opened.round, at)) for v, at in self.narrowed)
+        return self.obstacle or next(filter(None, narrow), None)
 
     def _with(self, written: dict[int, Instruction], around: Lanes | None = None) -> Lanes | None:
         """The plan with these arrays in memory, by number, and all other values in registers. `around`: the loop is in
@@ -318,8 +322,7 @@ class Search:
                     if plan is not None:
                         return plan
                 else:
-                    ends = [opened.results[n] for n in where if n not in lanes]
-                    self.narrows = self.narrows or opened.origin_of(narrowing(ends, opened.round, dimensions))
+                    self.narrowed.append(([opened.results[n] for n in where if n not in lanes], dimensions))
         return None
 
     def _by(

@@ -48,10 +48,13 @@ def of_loop(module: Module, loop: Instruction) -> Search | None:
     return None if opened is None else Search(opened, opened.read_of(loop))
 
 
-def cut(search: Search, longest: float = math.inf, *, in_place: bool = False) -> Phases | None:
+def cut(
+    search: Search, longest: float = math.inf, *, largest: float = math.inf, in_place: bool = False
+) -> Phases | None:
     """The phases of a loop; None where it cannot be cut. Changes the round of `search.opened`, so that it can be called
     only once for a search. `longest`: the most dependent instructions that are computed again for another cell.
-    `in_place`: of carried values of which a round writes windows, only these are written."""
+    `largest`: the most elements of a carried value. `in_place`: of carried values of which a round writes windows, only
+    these are written."""
     opened, trips = search.opened, search.trips
     if any(n not in opened.parameters for n in search.numbers) or any(
         i.shape.is_tuple and tuple_elements(i) is None for i in opened.round.instructions
@@ -72,12 +75,14 @@ def cut(search: Search, longest: float = math.inf, *, in_place: bool = False) ->
         if n not in written
     ]
     state = [v for v in values if v.counts is None]
+    if not state or any(v.parameter.shape.element_count > largest for v in state):
+        return None
     asked = [opened.test] if trips is None else []
     updates = {v.number: _windows(opened, v) for v in state} if in_place else {}
     written_in = tuple(Results(n, update, (), None) for n, windows in updates.items() for update in windows)
     ends = [v.result for v in state if not updates.get(v.number)] + _read_late(opened, state, written_in)
     cells = _cells(opened, [*ends, *asked], [*results, *written_in], longest)
-    if not state or cells is None:
+    if cells is None:
         return None
     phases, stands = _phased(opened, cells)
     for update in written_in:  # one that reads a carried value as it is: another update may have written there

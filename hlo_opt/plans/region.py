@@ -8,10 +8,12 @@ from hlo_opt.diag import BackendError
 from hlo_opt.ir import Called, Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import operands_first
 from hlo_opt.ops import spec as op_table
-from hlo_opt.ops.sets import looped
+from hlo_opt.ops.sets import LOOPS, looped
 from hlo_opt.ops.stored_bits import as_stored
 from hlo_opt.plans.plan import Region
 
+_RUNS = {"fusion": "calls", "call": "to_apply"}
+"""The opcodes that run a computation, each with the attribute that names it."""
 _MOST_EXPANSIONS = 100_000  # instructions that one region may become; far above any real fusion
 
 
@@ -22,8 +24,8 @@ def region_of(module: Module, instruction: Instruction) -> Region:
     expansion are expanded, also in the computations of loops. Narrow floats that are only moved are integers
     (`hlo_opt.ops.stored_bits`). The module does not change. Raises BackendError when expansions do not end.
     """
-    if instruction.opcode in ("fusion", "call"):
-        computation = instruction.called_by("calls" if instruction.opcode == "fusion" else "to_apply")
+    if instruction.opcode in _RUNS:
+        computation = instruction.called_by(_RUNS[instruction.opcode])
     else:
         computation = _expansion(module, instruction) or _wrap(instruction)
     computation, declared = as_stored(opened_up(module, computation))
@@ -46,12 +48,26 @@ def array_roots(root: Instruction) -> Iterator[Instruction]:
 def inlined(module: Module, computation: Computation) -> Computation:
     """The computation with nested fusions, calls and expansions inlined; itself, if it has none of them."""
     rounds = 0
-    while any(_callee(module, i) is not None for i in computation.instructions):
+    while _holds_callees(module, computation):
         computation = _inlined_once(module, computation)
         rounds += 1
         if rounds > 1000 or len(computation.instructions) > _MOST_EXPANSIONS:
             raise BackendError(f"{computation.name} does not stop expanding after {rounds} rounds")
     return computation
+
+
+def _holds_callees(module: Module, computation: Computation) -> bool:
+    """Whether something is left to inline. Asked of few instructions: most opcodes never stand for a computation."""
+    opcodes = {opcode for opcode in {i.opcode for i in computation.instructions} if _may_be_opened(opcode)}
+    return bool(opcodes) and any(
+        i.opcode in opcodes and _callee(module, i) is not None for i in computation.instructions
+    )
+
+
+def _may_be_opened(opcode: str) -> bool:
+    """Whether a computation may stand for operations of an opcode (`_callee`)."""
+    spec = op_table.find(opcode)
+    return opcode in _RUNS or (spec is not None and spec.expand is not None and spec.cuda is None)
 
 
 def opened_up(module: Module, computation: Computation) -> Computation:
@@ -62,7 +78,7 @@ def opened_up(module: Module, computation: Computation) -> Computation:
 def _with_loops_inlined(module: Module, computation: Computation) -> Computation:
     """The computation with calls inlined in the computations of its loops, and the elements of a loop's tuple as its
     results where it has a loop as root; itself if there are none."""
-    loops = [i for i in computation.instructions if looped(i) is not None]
+    loops = [i for i in computation.instructions if i.opcode in LOOPS]
     runs = {c: opened_up(module, c) for i in loops for c in i.called()}
     is_root = looped(computation.root) is not None
     if all(old is new for old, new in runs.items()) and not is_root:
@@ -102,10 +118,8 @@ def _expansion(module: Module, instruction: Instruction) -> Computation | None:
 def _callee(module: Module, instruction: Instruction) -> Computation | None:
     """The computation that stands for an instruction: the one that a fusion or a call runs, or the operations that a
     custom call expands to; None for any other."""
-    if instruction.opcode == "fusion":
-        return instruction.called_by("calls")
-    if instruction.opcode == "call":
-        return instruction.called_by("to_apply")
+    if instruction.opcode in _RUNS:
+        return instruction.called_by(_RUNS[instruction.opcode])
     return _expansion(module, instruction)
 
 

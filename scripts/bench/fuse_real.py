@@ -5,7 +5,8 @@ Without FILE: `real/fusion_input` of the corpus that HLO_OPT_CORPUS names. The p
 without .hlo) XLA's figures: `{"compile_s": s, "fused": {"kernels", "bytes", "flops"}}`. Prints for each preset and
 module kernels, bytes and flops, ours and as a share of XLA's (bytes and floating-point operations by XLA's cost
 analysis, loop bodies once), and the processor seconds of `hlo_opt.fuse` as a share of XLA's whole compile time: one
-thread, proof included, without the decisions and with them. Then the geometric means and the largest shares.
+thread, proof included, without the decisions and with them. Then the geometric means and the largest shares. The
+modules of passes are imported before: XLA is loaded before its time begins, too.
 
 The peer file's compile times are another machine's. `--compiler COMMAND` takes them here, in the same run, just before
 each module is fused: COMMAND OUT FILE compiles the module of the same name in the folder of `--raw` for a GPU and
@@ -36,7 +37,8 @@ from jaxlib import _jax
 import hlo_opt
 from hlo_opt.analysis.targets import target
 from hlo_opt.fusion.summary import module_summary
-from hlo_opt.passes import preset_names
+from hlo_opt.passes import parse_pipeline, preset_names
+from hlo_opt.passes import preset as preset_text
 
 SHARE = "/ XLA"
 TIMES = ("fused", "decided", "raw fused", "raw decided")
@@ -164,6 +166,7 @@ def main() -> int:
         parser.error(f"{arguments.peer} has figures of none of the {len(paths)} modules")
     for preset in arguments.preset or preset_names():
         print(f"{preset}, {len(known)} modules", flush=True)
+        parse_pipeline(preset_text(preset))
         print(
             table([measure(path, preset, peer[path.stem], arguments.compiler, arguments.raw) for path in known]),
             flush=True,

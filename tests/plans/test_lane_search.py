@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import hlo_opt
+from hlo_opt.plans import lane_search
 from hlo_opt.plans.lane_search import Obstacle, obstacle
 from tests.loops import COUPLED, HALVED, LANES, loop
 
@@ -67,13 +68,28 @@ def test_a_single_lane_may_write_a_row_each_round() -> None:
     assert found(loop(["f32[1]", "f32[9,1]"], lines, ["y", "d"], rounds=9)) == Obstacle(has_plan=True)
 
 
-def test_a_number_of_each_round_from_all_lanes_is_blamed_on_what_makes_it() -> None:
-    lines = [
+NUMBER_OF_ALL_LANES = loop(
+    ["f32[64]", "f32[5]"],
+    [
         "back = f32[64] reverse(x1), dimensions={0}",
         "zero = f32[] constant(0)",
         "all = f32[] reduce(back, zero), dimensions={0}, to_apply=sum",
         "u = f32[1] reshape(all)",
         "q = f32[5] dynamic-update-slice(x2, u, x0)",
-    ]
-    blamed = found(loop(["f32[64]", "f32[5]"], lines, ["back", "q"])).instruction
+    ],
+    ["back", "q"],
+)
+
+
+def test_a_number_of_each_round_from_all_lanes_is_blamed_on_what_makes_it() -> None:
+    blamed = found(NUMBER_OF_ALL_LANES).instruction
     assert blamed is not None and blamed.name.split(".")[0] == "all"
+
+
+def test_what_is_to_blame_is_looked_for_only_where_someone_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(lane_search, "narrowing", lambda *about: asked.append(about))
+    hlo_opt.fuse(NUMBER_OF_ALL_LANES, passes="while-fusion")
+    assert not asked
+    found(NUMBER_OF_ALL_LANES)
+    assert asked

@@ -422,11 +422,12 @@ class Numbering:
         elif role is _BITCAST:
             key_operands = (*[table.laid_out.number(s) for s in (shape, *[o.shape for o in i.operands])], *operands)
         attributes: list[tuple[str, str]] = []
-        for name, attribute in i.attributes.items():
-            if name not in IGNORED:
-                if isinstance(attribute, Called):
-                    return None
-                attributes.append((name, attribute.text))
+        if not IGNORED.issuperset(i.attributes):  # as few are: most have metadata at most
+            for name, attribute in i.attributes.items():
+                if name not in IGNORED:
+                    if isinstance(attribute, Called):
+                        return None
+                    attributes.append((name, attribute.text))
         if len(attributes) > 1:
             attributes.sort()
         key = (i.opcode, bare, *attributes, *key_operands)
