@@ -1,7 +1,7 @@
 """Planted faults: does `bisect` find the exact step, and `reduce` a module of ten instructions in a minute?
 
     python -m scripts.reduce_faults [--code 20] [--kernels 20] [--dumps 20] [--seed 0] [--jobs N] [--results FILE
-    [--resume]] [--record FOLDER] [--large 0]
+    [--resume]] [--record FOLDER] [--large 0] [--modules FILE...]
 
 Four kinds of faults, all drawn by the seed:
   code     a mutation of scripts/mutate_code.py in the passes or in fusing, in a copy of the tree
@@ -21,9 +21,11 @@ of `reduce`: by the clock, and of processors, which do not depend on what else t
 step is wrong, more than ten instructions are left, or `reduce` takes longer than a minute by the clock and of
 processors.
 
-`--results` appends each result to a file at once, a line of JSON each; with `--resume` the faults in the file are not
-tried again. `--record` keeps every module that `reduce` tries, and XLA judges them at the end: its parser all of them,
-its verifier, which runs when XLA:CPU compiles, those that `reduce` went on from. Exit code 1 where XLA refuses one.
+`--modules` names the modules whose kernels get faults, such as those of loops; without it, all of testdata/kernels.
+`--results` appends each result with the module that is left to a file at once, a line of JSON each; with `--resume` the
+faults in the file are not tried again. `--record` keeps every module that `reduce` tries, and XLA judges them at the
+end: its parser all of them, its verifier, which runs when XLA:CPU compiles, those that `reduce` went on from. Exit code
+1 where XLA refuses one.
 """
 
 from __future__ import annotations
@@ -91,13 +93,15 @@ class Result:
     module: str
     step: int
     is_right: bool
-    instructions: int
-    operations: int
-    seconds: float
-    cpu: float
+    instructions: int = 0
+    operations: int = 0
+    seconds: float = 0.0
+    cpu: float = 0.0
     """Seconds of processors that `reduce` took, all processes together."""
     answer: str = ""
     """What the fault does to the module."""
+    text: str = ""
+    """The module that is left."""
 
     @property
     def is_small(self) -> bool:
@@ -187,7 +191,7 @@ def measure(kind: str, fault: str, files: list[Path], known: Mapping[str, str], 
             continue
         module = questions.read(file.read_text(encoding="utf-8"))
         if answer == questions.FUSING_ENDED:  # without an end there is no last step
-            return Result(kind, fault, file.name, 0, True, *reduced(str(module), question, jobs), answer=answer)
+            return reduced(Result(kind, fault, file.name, 0, True, answer=answer), str(module), question, jobs)
         series = rewrites(Fusing(), module)
         watch = bisect.watch_of("check", target(Fusing().target))
         bisection = bisect.Bisection(series, watch, jobs)
@@ -196,12 +200,12 @@ def measure(kind: str, fault: str, files: list[Path], known: Mapping[str, str], 
             step, is_right = 0, turn.answer != bisect.NO
         else:
             step, is_right = turn.after, first_of(bisection, turn.after, series.last or turn.after) == turn.after
-        return Result(kind, fault, file.name, step, is_right, *reduced(str(module), question, jobs), answer=answer)
+        return reduced(Result(kind, fault, file.name, step, is_right, answer=answer), str(module), question, jobs)
     return None
 
 
-def reduced(text: str, question: Question, jobs: int) -> tuple[int, int, float, float]:
-    """Instructions and operations that `reduce` leaves of a module, its seconds, and those of processors."""
+def reduced(found: Result, text: str, question: Question, jobs: int) -> Result:
+    """A result with what `reduce` leaves of a module, its seconds, and those of processors."""
     from hlo_opt.cutting.search import Reducer
 
     folder = os.environ.get(RECORD)
@@ -209,7 +213,14 @@ def reduced(text: str, question: Question, jobs: int) -> tuple[int, int, float, 
     started, cpu = time.monotonic(), _cpu_seconds()
     reducer = Reducer(text, asked, jobs, lambda line: record(folder, reducer.text, TAKEN))
     reducer.run()
-    return reducer.instructions, reducer.operations, time.monotonic() - started, _cpu_seconds() - cpu
+    return replace(
+        found,
+        instructions=reducer.instructions,
+        operations=reducer.operations,
+        seconds=time.monotonic() - started,
+        cpu=_cpu_seconds() - cpu,
+        text=reducer.text,
+    )
 
 
 def _cpu_seconds() -> float:
@@ -242,18 +253,17 @@ def in_code(seed: int, reach: Mapping[str, Reach]) -> Iterator[tuple[Mutant, lis
             yield mutant, near[:MOST_SHOWN]
 
 
-def in_kernels(seed: int) -> Iterator[tuple[InKernels, Path]]:
-    """Mistakes in lines of kernels, and a module that has such a line."""
+def in_kernels(seed: int, files: Sequence[Path]) -> Iterator[tuple[InKernels, Path]]:
+    """Mistakes in lines of these modules' kernels, and a module that has such a line."""
     from scripts.mutate_kernels import Modules
 
-    folder = ROOT / "testdata" / "kernels"
-    modules = Modules(sorted(folder.glob("*.hlo")))
+    modules, named = Modules(files), {file.name: file for file in files}
     chance = random.Random(seed)
     functions = sorted(modules.reached)
     while True:
         fault = modules.draw(chance, chance.choice(functions))
         if fault is not None:
-            yield InKernels(form(fault.old), fault.kind, fault.place, fault.which), folder / fault.module
+            yield InKernels(form(fault.old), fault.kind, fault.place, fault.which), named[fault.module]
 
 
 def in_a_series(seed: int, jobs: int) -> Result:
@@ -274,7 +284,7 @@ def in_a_series(seed: int, jobs: int) -> Result:
         found = bisect.Bisection(series, asked, jobs).find()
         seen = at if isinstance(found, bisect.NoChange) else found.after  # what is masked gives the same results
         is_right = isinstance(named, bisect.FirstChange) and named.after == at == seen
-        return Result("dumps", victim, name, at, is_right, *reduced(texts[at], command, jobs))
+        return reduced(Result("dumps", victim, name, at, is_right), texts[at], command, jobs)
 
 
 def _spoilt(chance: random.Random) -> tuple[str, str, int, list[str]]:
@@ -344,7 +354,7 @@ def in_a_large(seed: int, jobs: int) -> Result:
         lines.append(f"  {'ROOT ' * (n == LARGE - 1)}v{n} = f32[64,8]{{1,0}} {opcode}({', '.join(operands)})")
         values.append(f"v{n}")
     text = "\n".join([*lines, "}", ""])
-    return Result("large", "atan2", "", at, True, *reduced(text, questions.CheckFails(fuse, "numpy"), jobs))
+    return reduced(Result("large", "atan2", "", at, True), text, questions.CheckFails(fuse, "numpy"), jobs)
 
 
 # ---- all of them
@@ -416,8 +426,8 @@ def _large_tries(seed: int, jobs: int) -> Iterator[Try]:
         yield partial(in_a_large, number, jobs)
 
 
-def _kernel_tries(seed: int, jobs: int) -> Iterator[Try]:
-    for fault, file in in_kernels(seed):
+def _kernel_tries(seed: int, jobs: int, files: Sequence[Path]) -> Iterator[Try]:
+    for fault, file in in_kernels(seed, files):
         what = f"{fault.kind}: {fault.line.strip()[:60]}"
         yield partial(_measured, "kernels", what, ROOT, [str(file)], jobs, fault, {})
 
@@ -440,7 +450,9 @@ def _code_tries(seed: int, jobs: int, tree: Path) -> Iterator[Try]:
         yield partial(tried, mutant, near)
 
 
-def all_tried(counts: Mapping[str, int], seed: int, jobs: int, done: Sequence[Tried] = ()) -> Iterator[Tried]:
+def all_tried(
+    counts: Mapping[str, int], seed: int, jobs: int, files: Sequence[Path], done: Sequence[Tried] = ()
+) -> Iterator[Tried]:
     """Faults of each kind, as many that show as asked for, and those that do not show; none of those that are done."""
     with tempfile.TemporaryDirectory(prefix="reduce-faults-") as folder:
         tree = Path(folder) / "tree"
@@ -448,7 +460,7 @@ def all_tried(counts: Mapping[str, int], seed: int, jobs: int, done: Sequence[Tr
         tries: dict[str, Callable[[int, int], Iterator[Try]]] = {
             "dumps": _dump_tries,
             "large": _large_tries,
-            "kernels": _kernel_tries,
+            "kernels": partial(_kernel_tries, files=files),
             "code": partial(_code_tries, tree=tree),
         }
         for kind, count in counts.items():
@@ -483,6 +495,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--results", type=Path, metavar="FILE", help="append what comes out to FILE")
     parser.add_argument("--resume", action="store_true", help="leave out what FILE has")
+    parser.add_argument("--modules", type=Path, nargs="+", metavar="FILE", help="whose kernels get faults")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--record", type=Path, metavar="FOLDER", help="keep every module tried there, and judge them")
     parser.add_argument("--judge", type=Path, metavar="FOLDER", help="only judge the modules of --record")
@@ -498,6 +511,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if options.resume and options.results is None:
         parser.error("--resume needs --results")
+    files = [f.resolve() for f in options.modules or sorted((ROOT / "testdata" / "kernels").glob("*.hlo"))]
     counts = {"dumps": options.dumps, "large": options.large, "kernels": options.kernels, "code": options.code}
     done = read_results(options.results) if options.resume else []
     if options.results is not None and not options.resume:
@@ -511,7 +525,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.record is not None:
             options.record.mkdir(parents=True, exist_ok=True)
             os.environ[RECORD] = str(options.record.resolve())
-        for tried in all_tried(counts, options.seed, options.jobs, done):
+        for tried in all_tried(counts, options.seed, options.jobs, files, done):
             if options.results is not None:
                 with options.results.open("a", encoding="utf-8") as file:
                     file.write(f"{json.dumps(asdict(tried))}\n")
