@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
 from hlo_opt.analysis.graph.compare.flat import Flat, FlatSite, Forms, Scope, flatten, grows_too_much
@@ -117,7 +118,7 @@ class _Pairing:
         self._fresh: list[FlatSite] = []
         """Matched sites whose neighbours have not been visited."""
         self._doubtful: deque[tuple[FlatSite, FlatSite]] = deque()
-        """Neighbours of different source lines that nothing else has matched yet."""
+        """Neighbours that each have another line, which the other module has, too."""
 
     def run(self) -> None:
         if _signature(self.old) == _signature(self.new):
@@ -146,11 +147,20 @@ class _Pairing:
         self._fresh.append(one)
 
     def _pair_near(self, one: FlatSite, other: FlatSite) -> None:
-        """Match neighbours of matched sites; later, where their lines differ."""
-        if self.similar.place(one) == self.similar.place(other):
+        """Match neighbours of matched sites; later, where the other module has the line of one, and that is not the
+        line of its neighbour."""
+        mine, its = ((site.key, self.similar.place(site)) for site in (one, other))
+        if mine == its or not (mine in self._lines[1] or its in self._lines[0]):
             self._pair(one, other)
         else:
             self._doubtful.append((one, other))
+
+    @cached_property
+    def _lines(self) -> tuple[set[Hashable], ...]:
+        """The operations with their source lines, of both scopes."""
+        return tuple(
+            {(s.key, place) for s in scope.sites if (place := self.similar.place(s))} for scope in (self.old, self.new)
+        )
 
     def _exact(self, key: Callable[[FlatSite], K]) -> None:
         """Match sites with equal keys in order, as far as both sides have one. None is not a key."""
