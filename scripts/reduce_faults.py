@@ -5,7 +5,8 @@
 
 Four kinds of faults, all drawn by the seed:
   code     a mutation of scripts/mutate_code.py in the passes or in fusing, in a copy of the tree
-  kernels  a mutation of scripts/kernel_faults.py in a line of a kernel's text, and in every line of that form
+  kernels  a mutation of scripts/kernel_faults.py in a line of a kernel's text, and in every line of that form, whatever
+           operations its values are of
   dumps    one operation that is another from some module of a series on, as if a pass of XLA's had changed it
   large    one operation at a drawn place among 5,000 that fusing spoils; the step is its place
 
@@ -20,6 +21,13 @@ parameters and those of called computations, too) and how many of them are opera
 of `reduce`: by the clock, and of processors, which do not depend on what else the machine does. Exit code 1 where a
 step is wrong, more than ten instructions are left, or `reduce` takes longer than a minute by the clock and of
 processors.
+
+Ten is not enough for a mistake in what a loop does of which the number of rounds is known before the run: it takes the
+fifteen of `tests/test_reduce_faults.py`. The condition has its parameter, the counter, the limit and the comparison;
+the body its parameter, two elements, a step, the counter's next value, one operation and the tuple; the entry an array,
+the counter's start, the tuple and the loop. A loop of an unknown number takes seven: its state is one array, and the
+condition asks whether a sum of it is finite. Where `reduce` leaves a loop with a counter, each module without one that
+it tried did not show the mistake; fifteen instructions are the least then, and the table says so.
 
 `--modules` names the modules whose kernels get faults, such as those of loops; without it, all of testdata/kernels.
 `--results` appends each result with the module that is left to a file at once, a line of JSON each; with `--resume` the
@@ -48,10 +56,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hlo_opt.analysis.graph.loops import derived_trip_count
 from hlo_opt.ir import Module, edit
+from hlo_opt.ops.sets import looped
+from hlo_opt.text import parse
 from scripts.code_mutants import Mutant, mutants
 from scripts.code_reach import Reach, reach_of
-from scripts.kernel_faults import form, sites
+from scripts.kernel_faults import InKernels, of_any_value
 from scripts.mutate_code import ROOT, copy_tree
 from scripts.reduce_records import TAKEN, Recorded, compile_all, judged, record
 
@@ -63,6 +74,8 @@ RECORD = "REDUCE_FAULTS_RECORD"
 """The environment variable with the folder of recorded modules, for the processes of faults."""
 CACHE = "HLO_OPT_CACHE"
 MOST_INSTRUCTIONS, MOST_SECONDS = 10, 60.0
+LEAST_COUNTED = 15
+"""Instructions of the least module with a loop of a known number of rounds that does something in each."""
 CODE = ("hlo_opt/passes/**/*.py", "hlo_opt/fusion/*.py", "hlo_opt/analysis/graph/inlining.py")
 SHOWN_TO = (
     "softmax", "layer_norm", "branch", "nested", "running_sums", "embed_gradient", "batch_norm", "heat", "window",
@@ -104,8 +117,13 @@ class Result:
     """The module that is left."""
 
     @property
+    def is_least(self) -> bool:
+        """Whether it is the least module of a loop that has to count its rounds."""
+        return self.instructions == LEAST_COUNTED and counts(self.text)
+
+    @property
     def is_small(self) -> bool:
-        return self.instructions <= MOST_INSTRUCTIONS
+        return self.instructions <= MOST_INSTRUCTIONS or self.is_least
 
     @property
     def is_quick(self) -> bool:
@@ -117,28 +135,10 @@ class Result:
         return self.is_right and self.is_small and self.is_quick
 
 
-@dataclass(frozen=True)
-class InKernels:
-    """A mistake in every line of a form of every kernel's text: at which place of the line, and which of the place's
-    other texts."""
-
-    line: str
-    kind: str
-    place: int
-    which: int
-
-    def planted(self, source: str) -> str:
-        """A kernel's text with it."""
-        lines = source.split("\n")
-        for number, line in enumerate(lines):
-            if form(line) != self.line:
-                continue
-            places = list(sites(lines, [number]))
-            if self.place < len(places) and places[self.place].kind == self.kind:
-                place = places[self.place]
-                if self.which < len(place.others) and place.others[self.which]:
-                    lines[number] = place.planted(line, self.which)
-        return "\n".join(lines)
+def counts(text: str) -> bool:
+    """Whether a module has a loop whose number of rounds is known before the run."""
+    instructions = (i for c in parse(text).computations for i in c.instructions)
+    return any(looped(i) is not None and derived_trip_count(i) is not None for i in instructions)
 
 
 def plant(fault: InKernels) -> None:
@@ -263,7 +263,7 @@ def in_kernels(seed: int, files: Sequence[Path]) -> Iterator[tuple[InKernels, Pa
     while True:
         fault = modules.draw(chance, chance.choice(functions))
         if fault is not None:
-            yield InKernels(form(fault.old), fault.kind, fault.place, fault.which), named[fault.module]
+            yield InKernels(of_any_value(fault.old), fault.kind, fault.place, fault.which), named[fault.module]
 
 
 def in_a_series(seed: int, jobs: int) -> Result:
@@ -554,7 +554,8 @@ def _judge(folder: Path) -> int:
 def _row(result: Result) -> str:
     right = "right" if result.is_right else "WRONG"
     how = f" ({result.answer})" if result.answer.endswith("no end") else ""
-    size = f"{result.instructions:3} instructions, {result.operations:2} operations"
+    least = ", the least" if result.is_least else ""
+    size = f"{result.instructions:3} instructions{least}, {result.operations:2} operations"
     duration = f"{result.seconds:6.1f} s, {result.cpu:6.1f} s of processors"
     return f"{result.kind:8}{result.module:24}step {result.step:4} {right}  {size}  {duration}  {result.fault}{how}"
 
