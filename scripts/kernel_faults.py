@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from hlo_opt.ops import find
+
 _SWAPS = {
     "<": ("<=", ">"), "<=": ("<", ">="), ">": (">=", "<"), ">=": (">", "<="), "==": ("!=",), "!=": ("==",),
     "+": ("-",), "-": ("+",), "*": ("+",), "/": ("%", "*"), "%": ("/",), "&": ("|",), "|": ("&",), "^": ("&",),
@@ -109,3 +111,40 @@ def sites(lines: Sequence[str], numbers: Sequence[int]) -> Iterator[Site]:
 def form(line: str) -> str:
     """A line without its numbers, also those in names."""
     return re.sub(r"_?\d+", "0", line)
+
+
+def of_any_value(line: str) -> str:
+    """The form of a line, whatever operation a value in it is of: an emitter names a value by its opcode, and a mistake
+    of the emitter is in the line of every opcode."""
+
+    def named(found: re.Match[str]) -> str:
+        return found[0] if find(found[1].replace("_", "-")) is None else "value0"
+
+    return form(_VALUE.sub(named, line))
+
+
+_VALUE = re.compile(r"\b([a-z]+(?:_[a-z]+)*)(?:_\d+)+\b")
+
+
+@dataclass(frozen=True)
+class InKernels:
+    """A mistake in every line of a form of every kernel's text: at which place of the line, and which of the place's
+    other texts."""
+
+    line: str
+    kind: str
+    place: int
+    which: int
+
+    def planted(self, source: str) -> str:
+        """A kernel's text with it."""
+        lines = source.split("\n")
+        for number, line in enumerate(lines):
+            if of_any_value(line) != self.line:
+                continue
+            places = list(sites(lines, [number]))
+            if self.place < len(places) and places[self.place].kind == self.kind:
+                place = places[self.place]
+                if self.which < len(place.others) and place.others[self.which]:
+                    lines[number] = place.planted(line, self.which)
+        return "\n".join(lines)

@@ -1,11 +1,12 @@
 """Planted faults: does `bisect` find the exact step, and `reduce` a module of ten instructions in a minute?
 
     python -m scripts.reduce_faults [--code 20] [--kernels 20] [--dumps 20] [--seed 0] [--jobs N] [--results FILE
-    [--resume]] [--record FOLDER] [--large 0]
+    [--resume]] [--record FOLDER] [--large 0] [--modules FILE...]
 
 Four kinds of faults, all drawn by the seed:
   code     a mutation of scripts/mutate_code.py in the passes or in fusing, in a copy of the tree
-  kernels  a mutation of scripts/kernel_faults.py in a line of a kernel's text, and in every line of that form
+  kernels  a mutation of scripts/kernel_faults.py in a line of a kernel's text, and in every line of that form, whatever
+           operations its values are of
   dumps    one operation that is another from some module of a series on, as if a pass of XLA's had changed it
   large    one operation at a drawn place among 5,000 that fusing spoils; the step is its place
 
@@ -21,9 +22,18 @@ of `reduce`: by the clock, and of processors, which do not depend on what else t
 step is wrong, more than ten instructions are left, or `reduce` takes longer than a minute by the clock and of
 processors.
 
-`--results` appends each result to a file at once, a line of JSON each; with `--resume` the faults in the file are not
-tried again. `--record` keeps every module that `reduce` tries, and XLA judges them at the end: its parser all of them,
-its verifier, which runs when XLA:CPU compiles, those that `reduce` went on from. Exit code 1 where XLA refuses one.
+Ten is not enough for a mistake in what a loop does of which the number of rounds is known before the run: it takes the
+fifteen of `tests/test_reduce_faults.py`. The condition has its parameter, the counter, the limit and the comparison;
+the body its parameter, two elements, a step, the counter's next value, one operation and the tuple; the entry an array,
+the counter's start, the tuple and the loop. A loop of an unknown number takes seven: its state is one array, and the
+condition asks whether a sum of it is finite. Where `reduce` leaves a loop with a counter, each module without one that
+it tried did not show the mistake; fifteen instructions are the least then, and the table says so.
+
+`--modules` names the modules whose kernels get faults, such as those of loops; without it, all of testdata/kernels.
+`--results` appends each result with the module that is left to a file at once, a line of JSON each; with `--resume` the
+faults in the file are not tried again. `--record` keeps every module that `reduce` tries, and XLA judges them at the
+end: its parser all of them, its verifier, which runs when XLA:CPU compiles, those that `reduce` went on from. Exit code
+1 where XLA refuses one.
 """
 
 from __future__ import annotations
@@ -46,10 +56,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hlo_opt.analysis.graph.loops import derived_trip_count
 from hlo_opt.ir import Module, edit
+from hlo_opt.ops.sets import looped
+from hlo_opt.text import parse
 from scripts.code_mutants import Mutant, mutants
 from scripts.code_reach import Reach, reach_of
-from scripts.kernel_faults import form, sites
+from scripts.kernel_faults import InKernels, of_any_value
 from scripts.mutate_code import ROOT, copy_tree
 from scripts.reduce_records import TAKEN, Recorded, compile_all, judged, record
 
@@ -61,6 +74,8 @@ RECORD = "REDUCE_FAULTS_RECORD"
 """The environment variable with the folder of recorded modules, for the processes of faults."""
 CACHE = "HLO_OPT_CACHE"
 MOST_INSTRUCTIONS, MOST_SECONDS = 10, 60.0
+LEAST_COUNTED = 15
+"""Instructions of the least module with a loop of a known number of rounds that does something in each."""
 CODE = ("hlo_opt/passes/**/*.py", "hlo_opt/fusion/*.py", "hlo_opt/analysis/graph/inlining.py")
 SHOWN_TO = (
     "softmax", "layer_norm", "branch", "nested", "running_sums", "embed_gradient", "batch_norm", "heat", "window",
@@ -91,17 +106,24 @@ class Result:
     module: str
     step: int
     is_right: bool
-    instructions: int
-    operations: int
-    seconds: float
-    cpu: float
+    instructions: int = 0
+    operations: int = 0
+    seconds: float = 0.0
+    cpu: float = 0.0
     """Seconds of processors that `reduce` took, all processes together."""
     answer: str = ""
     """What the fault does to the module."""
+    text: str = ""
+    """The module that is left."""
+
+    @property
+    def is_least(self) -> bool:
+        """Whether it is the least module of a loop that has to count its rounds."""
+        return self.instructions == LEAST_COUNTED and counts(self.text)
 
     @property
     def is_small(self) -> bool:
-        return self.instructions <= MOST_INSTRUCTIONS
+        return self.instructions <= MOST_INSTRUCTIONS or self.is_least
 
     @property
     def is_quick(self) -> bool:
@@ -113,28 +135,10 @@ class Result:
         return self.is_right and self.is_small and self.is_quick
 
 
-@dataclass(frozen=True)
-class InKernels:
-    """A mistake in every line of a form of every kernel's text: at which place of the line, and which of the place's
-    other texts."""
-
-    line: str
-    kind: str
-    place: int
-    which: int
-
-    def planted(self, source: str) -> str:
-        """A kernel's text with it."""
-        lines = source.split("\n")
-        for number, line in enumerate(lines):
-            if form(line) != self.line:
-                continue
-            places = list(sites(lines, [number]))
-            if self.place < len(places) and places[self.place].kind == self.kind:
-                place = places[self.place]
-                if self.which < len(place.others) and place.others[self.which]:
-                    lines[number] = place.planted(line, self.which)
-        return "\n".join(lines)
+def counts(text: str) -> bool:
+    """Whether a module has a loop whose number of rounds is known before the run."""
+    instructions = (i for c in parse(text).computations for i in c.instructions)
+    return any(looped(i) is not None and derived_trip_count(i) is not None for i in instructions)
 
 
 def plant(fault: InKernels) -> None:
@@ -187,7 +191,7 @@ def measure(kind: str, fault: str, files: list[Path], known: Mapping[str, str], 
             continue
         module = questions.read(file.read_text(encoding="utf-8"))
         if answer == questions.FUSING_ENDED:  # without an end there is no last step
-            return Result(kind, fault, file.name, 0, True, *reduced(str(module), question, jobs), answer=answer)
+            return reduced(Result(kind, fault, file.name, 0, True, answer=answer), str(module), question, jobs)
         series = rewrites(Fusing(), module)
         watch = bisect.watch_of("check", target(Fusing().target))
         bisection = bisect.Bisection(series, watch, jobs)
@@ -196,12 +200,12 @@ def measure(kind: str, fault: str, files: list[Path], known: Mapping[str, str], 
             step, is_right = 0, turn.answer != bisect.NO
         else:
             step, is_right = turn.after, first_of(bisection, turn.after, series.last or turn.after) == turn.after
-        return Result(kind, fault, file.name, step, is_right, *reduced(str(module), question, jobs), answer=answer)
+        return reduced(Result(kind, fault, file.name, step, is_right, answer=answer), str(module), question, jobs)
     return None
 
 
-def reduced(text: str, question: Question, jobs: int) -> tuple[int, int, float, float]:
-    """Instructions and operations that `reduce` leaves of a module, its seconds, and those of processors."""
+def reduced(found: Result, text: str, question: Question, jobs: int) -> Result:
+    """A result with what `reduce` leaves of a module, its seconds, and those of processors."""
     from hlo_opt.cutting.search import Reducer
 
     folder = os.environ.get(RECORD)
@@ -209,7 +213,14 @@ def reduced(text: str, question: Question, jobs: int) -> tuple[int, int, float, 
     started, cpu = time.monotonic(), _cpu_seconds()
     reducer = Reducer(text, asked, jobs, lambda line: record(folder, reducer.text, TAKEN))
     reducer.run()
-    return reducer.instructions, reducer.operations, time.monotonic() - started, _cpu_seconds() - cpu
+    return replace(
+        found,
+        instructions=reducer.instructions,
+        operations=reducer.operations,
+        seconds=time.monotonic() - started,
+        cpu=_cpu_seconds() - cpu,
+        text=reducer.text,
+    )
 
 
 def _cpu_seconds() -> float:
@@ -242,18 +253,17 @@ def in_code(seed: int, reach: Mapping[str, Reach]) -> Iterator[tuple[Mutant, lis
             yield mutant, near[:MOST_SHOWN]
 
 
-def in_kernels(seed: int) -> Iterator[tuple[InKernels, Path]]:
-    """Mistakes in lines of kernels, and a module that has such a line."""
+def in_kernels(seed: int, files: Sequence[Path]) -> Iterator[tuple[InKernels, Path]]:
+    """Mistakes in lines of these modules' kernels, and a module that has such a line."""
     from scripts.mutate_kernels import Modules
 
-    folder = ROOT / "testdata" / "kernels"
-    modules = Modules(sorted(folder.glob("*.hlo")))
+    modules, named = Modules(files), {file.name: file for file in files}
     chance = random.Random(seed)
     functions = sorted(modules.reached)
     while True:
         fault = modules.draw(chance, chance.choice(functions))
         if fault is not None:
-            yield InKernels(form(fault.old), fault.kind, fault.place, fault.which), folder / fault.module
+            yield InKernels(of_any_value(fault.old), fault.kind, fault.place, fault.which), named[fault.module]
 
 
 def in_a_series(seed: int, jobs: int) -> Result:
@@ -274,7 +284,7 @@ def in_a_series(seed: int, jobs: int) -> Result:
         found = bisect.Bisection(series, asked, jobs).find()
         seen = at if isinstance(found, bisect.NoChange) else found.after  # what is masked gives the same results
         is_right = isinstance(named, bisect.FirstChange) and named.after == at == seen
-        return Result("dumps", victim, name, at, is_right, *reduced(texts[at], command, jobs))
+        return reduced(Result("dumps", victim, name, at, is_right), texts[at], command, jobs)
 
 
 def _spoilt(chance: random.Random) -> tuple[str, str, int, list[str]]:
@@ -344,7 +354,7 @@ def in_a_large(seed: int, jobs: int) -> Result:
         lines.append(f"  {'ROOT ' * (n == LARGE - 1)}v{n} = f32[64,8]{{1,0}} {opcode}({', '.join(operands)})")
         values.append(f"v{n}")
     text = "\n".join([*lines, "}", ""])
-    return Result("large", "atan2", "", at, True, *reduced(text, questions.CheckFails(fuse, "numpy"), jobs))
+    return reduced(Result("large", "atan2", "", at, True), text, questions.CheckFails(fuse, "numpy"), jobs)
 
 
 # ---- all of them
@@ -416,8 +426,8 @@ def _large_tries(seed: int, jobs: int) -> Iterator[Try]:
         yield partial(in_a_large, number, jobs)
 
 
-def _kernel_tries(seed: int, jobs: int) -> Iterator[Try]:
-    for fault, file in in_kernels(seed):
+def _kernel_tries(seed: int, jobs: int, files: Sequence[Path]) -> Iterator[Try]:
+    for fault, file in in_kernels(seed, files):
         what = f"{fault.kind}: {fault.line.strip()[:60]}"
         yield partial(_measured, "kernels", what, ROOT, [str(file)], jobs, fault, {})
 
@@ -440,7 +450,9 @@ def _code_tries(seed: int, jobs: int, tree: Path) -> Iterator[Try]:
         yield partial(tried, mutant, near)
 
 
-def all_tried(counts: Mapping[str, int], seed: int, jobs: int, done: Sequence[Tried] = ()) -> Iterator[Tried]:
+def all_tried(
+    counts: Mapping[str, int], seed: int, jobs: int, files: Sequence[Path], done: Sequence[Tried] = ()
+) -> Iterator[Tried]:
     """Faults of each kind, as many that show as asked for, and those that do not show; none of those that are done."""
     with tempfile.TemporaryDirectory(prefix="reduce-faults-") as folder:
         tree = Path(folder) / "tree"
@@ -448,7 +460,7 @@ def all_tried(counts: Mapping[str, int], seed: int, jobs: int, done: Sequence[Tr
         tries: dict[str, Callable[[int, int], Iterator[Try]]] = {
             "dumps": _dump_tries,
             "large": _large_tries,
-            "kernels": _kernel_tries,
+            "kernels": partial(_kernel_tries, files=files),
             "code": partial(_code_tries, tree=tree),
         }
         for kind, count in counts.items():
@@ -483,6 +495,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--results", type=Path, metavar="FILE", help="append what comes out to FILE")
     parser.add_argument("--resume", action="store_true", help="leave out what FILE has")
+    parser.add_argument("--modules", type=Path, nargs="+", metavar="FILE", help="whose kernels get faults")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--record", type=Path, metavar="FOLDER", help="keep every module tried there, and judge them")
     parser.add_argument("--judge", type=Path, metavar="FOLDER", help="only judge the modules of --record")
@@ -498,6 +511,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if options.resume and options.results is None:
         parser.error("--resume needs --results")
+    files = [f.resolve() for f in options.modules or sorted((ROOT / "testdata" / "kernels").glob("*.hlo"))]
     counts = {"dumps": options.dumps, "large": options.large, "kernels": options.kernels, "code": options.code}
     done = read_results(options.results) if options.resume else []
     if options.results is not None and not options.resume:
@@ -511,7 +525,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.record is not None:
             options.record.mkdir(parents=True, exist_ok=True)
             os.environ[RECORD] = str(options.record.resolve())
-        for tried in all_tried(counts, options.seed, options.jobs, done):
+        for tried in all_tried(counts, options.seed, options.jobs, files, done):
             if options.results is not None:
                 with options.results.open("a", encoding="utf-8") as file:
                     file.write(f"{json.dumps(asdict(tried))}\n")
@@ -540,7 +554,8 @@ def _judge(folder: Path) -> int:
 def _row(result: Result) -> str:
     right = "right" if result.is_right else "WRONG"
     how = f" ({result.answer})" if result.answer.endswith("no end") else ""
-    size = f"{result.instructions:3} instructions, {result.operations:2} operations"
+    least = ", the least" if result.is_least else ""
+    size = f"{result.instructions:3} instructions{least}, {result.operations:2} operations"
     duration = f"{result.seconds:6.1f} s, {result.cpu:6.1f} s of processors"
     return f"{result.kind:8}{result.module:24}step {result.step:4} {right}  {size}  {duration}  {result.fault}{how}"
 

@@ -5,7 +5,7 @@ import pytest
 import hlo_opt
 from hlo_opt.runtime.schedule import build_schedule
 from scripts import reduce_faults
-from scripts.kernel_faults import form, sites
+from scripts.kernel_faults import sites
 
 TEXT = """HloModule m
 ENTRY e {
@@ -30,7 +30,80 @@ def test_a_mistake_in_kernels_is_found_and_made_small(tmp_path):
     stores = [n for n, line in enumerate(lines) if "out0[" in line and " = " in line]
     place = next(s for s in sites(lines, stores) if s.kind == "statement")
     at = list(sites(lines, [place.line])).index(place)
-    fault = reduce_faults.InKernels(form(lines[place.line]), "statement", at, 0)
+    fault = reduce_faults.InKernels(reduce_faults.of_any_value(lines[place.line]), "statement", at, 0)
     assert fault.planted(kernel.source) != kernel.source
     result = reduce_faults._measured("kernels", "a lost store", reduce_faults.ROOT, [str(file)], 2, fault, {})
     assert result is not None and result.is_good, result
+
+
+COUNTED = """HloModule m
+
+body {
+  t = (s32[], f32[64]{0}) parameter(0)
+  i = s32[] get-tuple-element(t), index=0
+  u = f32[64]{0} get-tuple-element(t), index=1
+  one = s32[] constant(1)
+  n = s32[] add(i, one)
+  r = f32[64]{0} reverse(u), dimensions={0}
+  ROOT next = (s32[], f32[64]{0}) tuple(n, r)
+}
+
+condition {
+  t = (s32[], f32[64]{0}) parameter(0)
+  i = s32[] get-tuple-element(t), index=0
+  n = s32[] constant(5)
+  ROOT c = pred[] compare(i, n), direction=LT
+}
+
+ENTRY e {
+  u = f32[64]{0} parameter(0)
+  z = s32[] constant(0)
+  t = (s32[], f32[64]{0}) tuple(z, u)
+  ROOT w = (s32[], f32[64]{0}) while(t), condition=condition, body=body
+}
+"""
+
+BARE = """HloModule m
+
+body {
+  u = f32[64]{0} parameter(0)
+  ROOT r = f32[64]{0} exponential(u)
+}
+
+condition {
+  u = f32[64]{0} parameter(0)
+  s = f32[] dot(u, u), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  ROOT c = pred[] is-finite(s)
+}
+
+ENTRY e {
+  u = f32[64]{0} parameter(0)
+  ROOT w = f32[64]{0} while(u), condition=condition, body=body
+}
+"""
+
+
+def kinds_of(text: str) -> list[str]:
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(text))
+    return [kernel.symbol.partition("_while_")[0] for kernel in build_schedule(fused).kernels]
+
+
+def test_the_least_loops_are_kernels_of_their_rungs():
+    for text, least, is_counted in ((COUNTED, reduce_faults.LEAST_COUNTED, True), (BARE, 7, False)):
+        assert sum(len(c.instructions) for c in hlo_opt.parse(text).computations) == least
+        assert reduce_faults.counts(text) == is_counted and kinds_of(text) == ["block_loop"]
+
+
+@pytest.mark.parametrize(
+    ("instructions", "text", "is_least"), [(15, COUNTED, True), (16, COUNTED, False), (15, BARE, False)]
+)
+def test_fifteen_instructions_are_small_for_a_loop_that_counts_only(instructions, text, is_least):
+    found = reduce_faults.Result("kernels", "", "", 0, True, instructions, text=text)
+    assert found.is_least == found.is_small == is_least
+
+
+def test_a_mistake_of_an_emitter_is_in_the_line_of_every_operation():
+    assert reduce_faults.of_any_value("  float dot_28 = 0.0f;") == reduce_faults.of_any_value(
+        "  float reduce_5_2 = 0.0f;"
+    )
+    assert reduce_faults.of_any_value("  place_2 = 0;") != reduce_faults.of_any_value("  dot_2 = 0;")

@@ -91,6 +91,21 @@ QUESTIONS = (
         "gpu gpus device devices hardware arch a100 h100",
     ),
     _question(
+        "which large constants are in it?",
+        "hlo-opt lint FILE --select LNT107",
+        "constant constants literal literals embedded baked",
+    ),
+    _question(
+        "what do f32 arrays of my bf16 model cost?",
+        "hlo-opt explain FILE --as f32=bf16",
+        "f32 bf16 float32 bfloat16 upcast upcasts precision dtype dtypes",
+    ),
+    _question(
+        "what limits each kernel, and how far is it from the roofline?",
+        "hlo-opt view FILE -o out.html",
+        "roofline bound bandwidth limit limits limited flops",
+    ),
+    _question(
         "where is the CUDA code?", "hlo-opt fuse FILE --emit DIR", "cuda code codegen source emitted ptx optimize opt"
     ),
 )

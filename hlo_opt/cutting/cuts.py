@@ -142,7 +142,7 @@ def _changes(i: Instruction, by: dict[Computation, list[Instruction]]) -> Iterat
     for earlier in _earlier(i):
         yield partial(_take_earlier, number=earlier)
     if not is_entry:
-        yield from stand_ins(i, source)
+        yield from stand_ins(i, _read_alike(i) if source is None else source)
     if not is_entry and i.shape.is_array and i.literal is None and i.shape.type.numpy_name:
         yield partial(fill, value=0)
         if i.shape.type.name != "pred":  # a condition that is always true ends no loop
@@ -282,6 +282,15 @@ def _source(i: Instruction) -> int | None:
     values = list(i.operands)
     nearest = next((v for v in _computed_from(values) if v not in values and v.shape.same_values(i.shape)), None)
     return None if nearest is None else list(i.computation.instructions).index(nearest)
+
+
+def _read_alike(i: Instruction) -> int | None:
+    """The number of the first of several operands that has this one's shape, such as the array of which it updates a
+    part."""
+    if len(i.operands) < 2:
+        return None
+    alike = next((o for o in i.operands if o.shape.same_values(i.shape)), None)
+    return None if alike is None else list(i.computation.instructions).index(alike)
 
 
 def _computed_from(values: Iterable[Instruction]) -> Iterator[Instruction]:

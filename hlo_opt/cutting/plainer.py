@@ -227,10 +227,11 @@ def smaller(module: Module) -> Iterator[Cut]:
                     yield partial(resized, sizes={size: less} | multiples)
 
 
-def all_smaller(module: Module) -> list[Cut]:
-    """Cuts of all dimensions at once: to a 64th, an eighth, a half."""
-    large = [s for s in _sizes(module) if s > 1]
-    cuts: list[Cut] = [partial(resized, sizes={s: max(1, s // part) for s in large}) for part in (64, 8, 2) if large]
+def all_smaller(module: Module, least: int = 1) -> list[Cut]:
+    """Cuts of all dimensions at once: to a 64th, an eighth, a half, and to no less than a size."""
+    large = [s for s in _sizes(module) if s > least]
+    parts = (64, 8, 2) if large else ()
+    cuts: list[Cut] = [partial(resized, sizes={s: max(least, s // part) for s in large}) for part in parts]
     return [*cuts, squeezed] if 1 in _sizes(module) else cuts
 
 

@@ -50,6 +50,9 @@ instructions."""
 SMALLEST = "HloModule m\n\nENTRY e {\n  p = f32[2]{0} parameter(0)\n  ROOT n = f32[2]{0} negate(p)\n}\n"
 SLOW = 1 << 16
 """Elements of all arrays from which on the values take longer than the compiler."""
+QUICK = 8
+"""The least size of dimensions that come down at first, for the time of a try. Where they are 1, what reads another
+element reads none, and the operations that do so cannot stand for each other any more."""
 MANY = 64
 """So many entries or outputs are tried one by one; of more, halves."""
 
@@ -297,7 +300,7 @@ class Reducer:
         self._one(cuts.inline_all)
         self._one(loops.all_once)
         if size(self.module)[2] > SLOW:
-            self._all(plainer.all_smaller)
+            self._all(partial(plainer.all_smaller, least=QUICK))
 
     def _chunks(self) -> None:
         """The entry without a stretch, from the end; shorter and shorter stretches."""

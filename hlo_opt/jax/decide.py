@@ -49,7 +49,7 @@ from hlo_opt.jax.regions import (
     together,
     work_of,
 )
-from hlo_opt.jax.report import Report, line
+from hlo_opt.jax.report import WHOLE, Report, line
 from hlo_opt.jax.wire import Replacement
 from hlo_opt.ops.sets import launches, looped
 from hlo_opt.passes import run
@@ -219,13 +219,13 @@ class Decision:
             if len({self.wish.keeps(kept, us, xla_us) for us in found.possible_us}) > 1:
                 self.is_sure = False
                 self.report.add(
-                    line("JAX305", self.module, "all", low_us=found.low_us, high_us=found.high_us, xla_us=xla_us)
+                    line("JAX305", self.module, WHOLE, low_us=found.low_us, high_us=found.high_us, xla_us=xla_us)
                 )
             if self.wish.keeps(kept, ours_us, xla_us):
                 break
             best = sorted(kept, key=lambda c: c.ours_us / c.xla_us)
             kept = [c for c in kept if c in best[: len(kept) // 2]]
-            self.report.add(line("JAX208", self.module, "all", ours_us=ours_us, xla_us=xla_us))
+            self.report.add(line("JAX208", self.module, WHOLE, ours_us=ours_us, xla_us=xla_us))
         self.chosen = kept
 
     def _tried_inputs(self, module: Module) -> list[Array] | None:
@@ -253,12 +253,13 @@ class Decision:
         if self.wish.min_saving_us > 0 and self._launches_left(launched) > 1:
             little = [c for c in self.chosen if c.xla_us - c.ours_us < BETWEEN_US]
             for c in little:
-                self._say_of("JAX202", c, ours_us=c.ours_us + BETWEEN_US, xla_us=c.xla_us)
+                rule = f"{BETWEEN_US:g} us of it are what a call between XLA's launches costs"
+                self._say_of("JAX202", c, ours_us=c.ours_us + BETWEEN_US, xla_us=c.xla_us, rule=rule)
             self.chosen = [c for c in self.chosen if c not in little]
         left = self._launches_left(launched)
         xla_us, ours_us = sum(c.xla_us for c in self.chosen), sum(c.ours_us for c in self.chosen) + left * LAUNCH_US
         if self.chosen and 1 < left < LEAST_GRAPH <= len(launched) and ours_us > xla_us:
-            self.report.add(line("JAX210", self.module, "all", ours_us=ours_us, xla_us=xla_us))
+            self.report.add(line("JAX210", self.module, WHOLE, ours_us=ours_us, xla_us=xla_us))
             self.chosen = []
 
     def _launches_left(self, launched: Sequence[str]) -> int:
@@ -297,7 +298,7 @@ class Decision:
             return region.name
         return f"{region.name} ({size_of(region.members)} of its {size_of(whole.members)} operations)"
 
-    def _say_of(self, code: str, c: Chosen, **numbers: float) -> None:
+    def _say_of(self, code: str, c: Chosen, **numbers: str | float) -> None:
         """Reports why a chosen region is dropped."""
         source = c.place(self.place)
         self.report.add(line(code, self.module, c.label, bytes_written=c.written, source=source, **numbers))
@@ -359,7 +360,8 @@ class Decision:
         is_taken = self.wish.takes(verdict, rounds, self._win)
         ours_us, xla_us = verdict.ours_us * rounds, verdict.xla_us * rounds
         if not is_taken:
-            self._say("JAX102" if verdict.is_bound else "JAX202", region, ours_us=ours_us, xla_us=xla_us)
+            code, rule = "JAX102" if verdict.is_bound else "JAX202", self.wish.rule(verdict, rounds, self._win)
+            self._say(code, region, ours_us=ours_us, xla_us=xla_us, rule=rule)
         else:
             self._say("JAX401" if known else "JAX402", region)
             if is_loop:

@@ -35,6 +35,14 @@ class HookOptions:
         saved = (verdict.xla_us - verdict.ours_us) * rounds
         return verdict.ours_us <= win * verdict.xla_us and saved >= self.min_saving_us
 
+    def rule(self, verdict: Verdict, rounds: int = 1, win: float = WIN) -> str:
+        """What a region would have to do that `takes` refuses."""
+        if self.min_saving_us <= 0:
+            return f"they may take {100 * (EVEN - 1):.0f} % more at most"
+        if verdict.ours_us > win * verdict.xla_us:
+            return f"they must take {100 * (1 - win):.0f} % less"
+        return f"they must save min_saving_us={self.min_saving_us:g}"
+
     def is_sure(self, verdict: Verdict, rounds: int = 1, win: float = WIN) -> bool:
         """Whether `takes` would find the same in another series."""
         return len({self.takes(replace(verdict, ours_us=us), rounds, win) for us in verdict.possible_us}) == 1

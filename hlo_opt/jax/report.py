@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ CODES = {
     "JAX104": "not changed: {megabytes:.0f} MB are too much to read while a program waits",
     "JAX105": "not changed: it was compiled while a callback of the report ran",
     "JAX201": "no kernels: {why}",
-    "JAX202": "not changed: kernels of ours take {ours_us:.1f} us, XLA's {xla_us:.1f} us",
+    "JAX202": "not changed: kernels of ours take {ours_us:.1f} us, XLA's {xla_us:.1f} us; {rule}",
     "JAX203": "not changed: the trip counts of its loops are unknown or too large to time",
     "JAX204": "not changed: the value of a constant is elided",
     "JAX205": "not changed: {size} operations are too many to fuse while a program waits",
@@ -41,11 +42,31 @@ CODES = {
 }
 """The text of each code."""
 
+REPLACED = "JAX001"
+"""The code of a region that our kernels compute."""
+LEFT = {
+    "kernels of ours are no faster": ("JAX102", "JAX202", "JAX208", "JAX210"),
+    "no kernels": ("JAX201",),
+    "they cannot be timed": ("JAX203", "JAX204"),
+    "too large, or of a form that is not supported": ("JAX205", "JAX207", "JAX209", "JAX211"),
+    "slower together than alone": ("JAX401", "JAX402"),
+    "no time, or a machine too busy to tell": ("JAX206", "JAX305"),
+}
+"""Why regions are left, in the words of the summary: the codes of each. What has kernels and is not replaced lost when
+the module was timed as a whole."""
+
+WHOLE = "all"
+"""The region of lines about all regions of a module together."""
+
+_DECIDES = {REPLACED: "", **{code: why for why, codes in LEFT.items() for code in codes}}
+"""The codes of lines that decide about a region."""
+
 
 @dataclass(frozen=True)
 class Line:
     """A line of the report. `region` is empty in a line about a whole module; `written` is the number of bytes that
-    XLA's kernels for the region write in a run; `source` is `file:line` of its Python code, empty if unknown."""
+    XLA's kernels for the region write in a run; `source` is `file:line` of its Python code, empty if unknown; `ours_us`
+    and `xla_us` are what our kernels and XLA's take, 0 where the line does not compare them."""
 
     code: str
     module: str
@@ -53,6 +74,8 @@ class Line:
     message: str
     written: int = 0
     source: str = ""
+    ours_us: float = 0.0
+    xla_us: float = 0.0
 
     def __str__(self) -> str:
         place = f"{self.module}: {self.region}" if self.region else self.module
@@ -64,7 +87,12 @@ def line(
     code: str, module: str, region: str = "", *, bytes_written: int = 0, source: str = "", **numbers: str | int | float
 ) -> Line:
     """The line for a code. Raises KeyError for an unknown code or a missing number."""
-    return Line(code, module, region, CODES[code].format(**numbers), bytes_written, source)
+    ours_us, xla_us = (float(numbers.get(name, 0.0)) for name in ("ours_us", "xla_us"))
+    return Line(code, module, region, CODES[code].format(**numbers), bytes_written, source, ours_us, xla_us)
+
+
+def _decides(one: Line) -> bool:
+    return one.region not in ("", WHOLE) and one.code in _DECIDES
 
 
 PATIENCE = 0.2
@@ -142,11 +170,25 @@ class Report:
     @property
     def replaced(self) -> list[Line]:
         """The lines of the regions that our kernels compute now."""
-        return [each for each in self.lines if each.code == "JAX001"]
+        return [each for each in self.lines if each.code == REPLACED]
 
     def count(self, code: str) -> int:
         """The number of lines with a code."""
         return sum(each.code == code for each in self.lines)
 
+    @property
+    def summary(self) -> str:
+        """One line: how many regions our kernels compute, what these take, and why the others are left. A region that
+        was decided more than once counts once, by its last line."""
+        last = {(each.module, each.region): each for each in self.lines if _decides(each)}
+        ours = [each for each in last.values() if each.code == REPLACED]
+        left = Counter(_DECIDES[each.code] for each in last.values() if each.code != REPLACED)
+        text = f"{len(ours)} of {len(last)} regions replaced"
+        if ours:
+            ours_us, xla_us = (sum(us) for us in zip(*((each.ours_us, each.xla_us) for each in ours), strict=True))
+            text += f" ({ours_us:.1f} us instead of {xla_us:.1f} us)"
+        return "; ".join([text, *(f"{count} left: {why}" for why, count in left.most_common())])
+
     def __str__(self) -> str:
-        return "\n".join(map(str, self.lines))
+        """The lines, and the summary of those about regions."""
+        return "\n".join([*map(str, self.lines), *([self.summary] if any(map(_decides, self.lines)) else [])])

@@ -28,6 +28,9 @@ def summary_page(report: ExplainReport, *, codes: bool = True) -> Page:
     page.add(Word(report.outcome.module.name, "bold"), f" on {report.outcome.target.name}")
     again = [] if report.decided_again is None else [(DECIDED_AGAIN, report.decided_again)]
     add_figures(page, ("before", before), ("after", after), *again, brief=not codes)
+    if again:
+        page.add(f"  after: forced edges are joined and nothing else changes; {DECIDED_AGAIN}: for comparison only,")
+        page.add("  the figures if every other edge were decided again around them")
     if is_compiled_for_cpu(report.outcome.original):
         page.add("  XLA optimised this for a CPU: feed the stage before optimisations (hlo-opt help dump)")
     if before.unknown_trips or after.unknown_trips:
@@ -147,9 +150,14 @@ def decided_again_json(report: ExplainReport) -> dict[str, object]:
     return {} if report.decided_again is None else {"decided_again": summary_json(report.decided_again)}
 
 
+STATS_SCHEMA = 1
+"""The version of `stats.schema.json`."""
+
+
 def stats_json(report: ExplainReport) -> dict[str, Any]:
-    """What `fuse --stats FILE.json` writes."""
+    """What `fuse --stats FILE.json` writes; stats.schema.json describes it."""
     return {
+        "schema": STATS_SCHEMA,
         "before": summary_json(report.before),
         "after": summary_json(report.after),
         **decided_again_json(report),

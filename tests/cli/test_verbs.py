@@ -57,7 +57,7 @@ def test_fuse_writes_what_it_is_asked_for(file, tmp_path, capfd):
     )
     assert sorted(p.name for p in tmp_path.iterdir()) == ["d", "m.hlo", "o.hlo", "s.json"]
     stats = json.loads((tmp_path / "s.json").read_text())
-    assert set(stats) == {"before", "after", "prices", "refused", "seconds"}
+    assert set(stats) == {"schema", "before", "after", "prices", "refused", "seconds"}
     assert (
         set(stats["before"])
         == set(stats["after"])

@@ -204,3 +204,24 @@ def test_zeros_stand_for_what_no_input_has_the_shape_of():
     (body,) = (c for c in found.computations if c.name == "body")
     left = [i.opcode for i in body.instructions]
     assert "slice" not in left and left.count("broadcast") == 2
+
+
+WRITES = """HloModule m
+
+body {
+  o = s32[8,4]{1,0} parameter(0)
+  z = s32[] constant(3)
+  row = s32[1,4]{1,0} broadcast(z), dimensions={}
+  ROOT n = s32[8,4]{1,0} dynamic-update-slice(o, row, z, z)
+}
+
+ENTRY e {
+  o = s32[8,4]{1,0} parameter(0)
+  ROOT c = s32[8,4]{1,0} call(o), to_apply=body
+}
+"""
+
+
+def test_an_array_turned_stands_for_one_of_which_a_part_is_updated():
+    """What matters may be that elements meet, and then neither the part nor its place does."""
+    assert ["call", "parameter", "parameter", "reverse"] in [opcodes(module) for module in all_made(WRITES)]

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from importlib import resources
 
 import pytest
@@ -172,8 +173,6 @@ def test_a_rule_that_speaks_nowhere_changes_nothing():
 
 
 def test_many_edges_are_counted():
-    from dataclasses import replace
-
     before = report()
     changes = summary.changes([], ["a:t"], before, before)
     (edge, _) = before.decisions
@@ -193,6 +192,20 @@ def test_the_json_form_is_what_the_schema_says():
         assert list(faults(json.loads(json.dumps(made)), schema, schema, "")) == []
     assert plain["dearest"] and full["what_if"]["fused"] and any(e["fused"] for e in full["edges"])
     for wrong in ({**plain, "fused": "3"}, {**plain, "extra": 1}, {**plain, "edges": [{}]}, {**plain, "schema": 2}):
+        assert list(faults(wrong, schema, schema, ""))
+
+
+@pytest.mark.parametrize("forced", [False, True])
+def test_the_figures_of_fuse_are_what_their_schema_says(forced):
+    schema = json.loads((resources.files("hlo_opt.report") / "stats.schema.json").read_text())
+    assert schema["properties"]["schema"] == {"const": summary.STATS_SCHEMA}
+    found = report()
+    if forced:
+        found = replace(found, decided_again=found.after)
+    made = json.loads(json.dumps(summary.stats_json(found)))
+    assert list(faults(made, schema, schema, "")) == [] and ("decided_again" in made) == forced
+    assert ("if every other edge were decided again" in str(summary.summary_page(found))) == forced
+    for wrong in ({**made, "extra": 1}, {**made, "seconds": {"dce": "1"}}, {**made, "after": {}}):
         assert list(faults(wrong, schema, schema, ""))
 
 

@@ -119,3 +119,26 @@ def test_the_links_of_one_of_two_equal_chains_go_with_those_of_one():
     found = partners(TWO_CHAINS, other)
     assert found["t1"][1] == found["e1"][1] and found["t2"][1] == found["e2"][1]
     assert {found["t1"], found["t2"]} == {"t1", "t2"} and found["s"] == "s"
+
+
+LOST = """HloModule m
+
+ENTRY e {
+  p0 = f32[8]{0} parameter(0)
+  p1 = f32[8]{0} parameter(1)
+  p2 = f32[8]{0} parameter(2)
+  q = f32[8]{0} tanh(p0)
+  a = f32[8]{0} minimum(q, p1), metadata={op_name="f" source_file="f.py" source_line=1}
+  b = f32[8]{0} minimum(a, p2), metadata={op_name="f" source_file="f.py" source_line=2}
+  c = f32[8]{0} tanh(a), metadata={op_name="f" source_file="f.py" source_line=3}
+  d = f32[8]{0} minimum(c, p2), metadata={op_name="f" source_file="f.py" source_line=4}
+  ROOT s = f32[8]{0} add(b, d), metadata={op_name="f" source_file="f.py" source_line=5}
+}
+"""
+
+
+def test_of_two_like_readers_of_a_value_the_one_of_the_line_is_taken():
+    """Where an operation is lost, its operand gets its readers, and one of them is like it."""
+    new = "".join(line for line in LOST.splitlines(keepends=True) if " a = " not in line).replace("(a", "(q")
+    found = partners(LOST, new)
+    assert found["b"] == "b" and "a" not in found

@@ -7,9 +7,10 @@ parsing.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
 from hlo_opt.analysis.graph.compare.flat import Flat, FlatSite, Forms, Scope, flatten, grows_too_much
@@ -116,6 +117,8 @@ class _Pairing:
         self.old, self.new, self.forms, self.similar = old, new, forms, similar
         self._fresh: list[FlatSite] = []
         """Matched sites whose neighbours have not been visited."""
+        self._doubtful: deque[tuple[FlatSite, FlatSite]] = deque()
+        """Neighbours that each have another line, which the other module has, too."""
 
     def run(self) -> None:
         if _signature(self.old) == _signature(self.new):
@@ -142,6 +145,22 @@ class _Pairing:
     def _pair(self, one: FlatSite, other: FlatSite) -> None:
         one.partner, other.partner = other, one
         self._fresh.append(one)
+
+    def _pair_near(self, one: FlatSite, other: FlatSite) -> None:
+        """Match neighbours of matched sites; later, where the other module has the line of one, and that is not the
+        line of its neighbour."""
+        mine, its = ((site.key, self.similar.place(site)) for site in (one, other))
+        if mine == its or not (mine in self._lines[1] or its in self._lines[0]):
+            self._pair(one, other)
+        else:
+            self._doubtful.append((one, other))
+
+    @cached_property
+    def _lines(self) -> tuple[set[Hashable], ...]:
+        """The operations with their source lines, of both scopes."""
+        return tuple(
+            {(s.key, place) for s in scope.sites if (place := self.similar.place(s))} for scope in (self.old, self.new)
+        )
 
     def _exact(self, key: Callable[[FlatSite], K]) -> None:
         """Match sites with equal keys in order, as far as both sides have one. None is not a key."""
@@ -170,8 +189,15 @@ class _Pairing:
         return tuple(known) if any(index >= 0 for index, _ in known) else site.forward
 
     def _spread(self) -> None:
-        """Match neighbours of matched sites that are equal apart from their operands, as far as possible."""
-        while self._fresh:
+        """Match neighbours of matched sites that are equal apart from their operands, as far as possible. Those of
+        different lines come last: where an operation is lost, its operands get its readers, and one of these may be an
+        operation like it."""
+        while self._fresh or self._doubtful:
+            if not self._fresh:
+                first, second = self._doubtful.popleft()
+                if first.partner is None and second.partner is None:
+                    self._pair(first, second)
+                continue
             one = self._fresh.pop()
             other = one.partner
             assert other is not None
@@ -186,7 +212,7 @@ class _Pairing:
         if len(one.inputs) == len(other.inputs) and not self.forms.commutes(one.opcode):
             for (a, _), (b, _) in zip(one.inputs, other.inputs, strict=True):
                 if a.partner is None and b.partner is None and a.key == b.key:
-                    self._pair(a, b)
+                    self._pair_near(a, b)
         else:
             self._only(mine, theirs, lambda s: s.key)
 
@@ -203,14 +229,14 @@ class _Pairing:
         for value, users in here.items():
             others = there.get(value, [])
             if len(set(users)) == len(set(others)) == 1 and users[0].partner is None and others[0].partner is None:
-                self._pair(users[0], others[0])
+                self._pair_near(users[0], others[0])
 
     def _only(self, mine: list[FlatSite], theirs: list[FlatSite], key: Callable[[FlatSite], K]) -> None:
         there = _by(dict.fromkeys(theirs), key)
         for value, sites in _by(dict.fromkeys(mine), key).items():
             others = there.get(value, ())
             if len(sites) == len(others) == 1:
-                self._pair(sites[0], others[0])
+                self._pair_near(sites[0], others[0])
 
     def _alike(self) -> None:
         """Match similar sites between matched ones, most similar first."""
