@@ -61,8 +61,10 @@ def test_scores_and_weights_that_others_read_stay(result: str, shape: str) -> No
 
 
 def test_many_queries() -> None:
-    """On tensor cores they are one kernel, too; without these a library multiplies them."""
+    """On tensor cores they are one kernel, too; a library multiplies them where their blocks do not fill the device."""
     assert launched(attention(1024, 64, rows=1024, t="bf16")) == ["fusion"]
+    assert launched(attention(1024, 40, rows=1024, t="f16")) == ["fusion"]
+    assert launched(attention(1024, 32, rows=1024)) == ["fusion"]
     assert "dot" in launched(attention(1024, 64, rows=1024))
 
 
