@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hlo_opt.codegen.attention import LOWEST, at_most, finite
+from hlo_opt.codegen.attention import LOWEST, at_most, finite, result_of
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.indices import thread_of, tile_of
 from hlo_opt.codegen.matmul import ALIGNMENT, inside, write
@@ -322,4 +322,5 @@ def _finish(builder: Builder, plan: Plan, segment: Segment[TensorAttention], fra
                     column, exists = inside(builder, "column", frame.near(piece, low), space.sizes[2])
                     with builder.branch(exists):
                         at = space.index(frame.batch, row, column)
-                        write(builder, plan, segment, at, code("{} / {}", own, total), targets)
+                        result = result_of(builder, frame.part.scores, frame.batch, row, own, total)
+                        write(builder, plan, segment, at, result, targets)

@@ -295,5 +295,5 @@ def walks(region: Region, segment: Segment[TensorAttention], launch: Launch) -> 
         filling(values, chunk, columns, part.vectors[1], rounds),
         multiplying,
         weighing,
-        ends(region, space, here, written),
+        ends(region, space, here, written, scores.beside(variable("batch", batch), variable("row", rows))),
     ]

@@ -11,7 +11,7 @@ import pytest
 
 from hlo_opt.analysis.targets import DeviceTarget, target
 from hlo_opt.plans import Plan, choose
-from tests.attention_modules import CAUSAL, MASKED, attention
+from tests.attention_modules import CAUSAL, LATE, MASKED, attention
 from tests.codegen.conftest import Tool
 
 
@@ -89,6 +89,11 @@ def test_f32(tool: Any) -> None:
     assert tool.plan(masked).segments[0].part.mask is not None
     all_agree(tool, [*texts, masked], 1e-5)
     assert "hlo_multiply_tf32<" in tool.kernel(texts[0]).source
+
+
+def test_results_that_are_divided_later(tool: Any) -> None:
+    texts = [attention(70, 32, rows=20, t=t, s=s, after=LATE) for t, s in (("bf16", "f32"), ("f16", "f16"))]
+    all_agree(tool, [*texts, attention(70, 20, 12, rows=20, after=LATE)])
 
 
 def test_what_it_leaves_to_others(planner: Tool) -> None:

@@ -118,6 +118,15 @@ def divided(weights: Instruction, exponentials: Exponentials) -> Instruction | N
     return by if end is exponentials.total else None
 
 
+def weighs(weights: Instruction, exponentials: Exponentials) -> bool:
+    """Whether a value is the exponentials, perhaps rounded and moved, and perhaps divided by their sum."""
+    if divided(weights, exponentials) is not None:
+        return True
+    while keeps_values(weights, COPIES | {"transpose"}) or _rounds(weights):
+        weights = weights.operands[0]
+    return weights is exponentials.powers
+
+
 def attention_products(instructions: Iterable[Instruction]) -> set[Instruction]:
     """The products of matrices on both sides of a softmax: of one, its values are computed, and in the other, they are
     weights."""
@@ -127,7 +136,7 @@ def attention_products(instructions: Iterable[Instruction]) -> set[Instruction]:
     if len(products) < 2:
         return found
     for exponentials in sums_of(every, any_shape=True):
-        after = [i for i in products if any(divided(o, exponentials) is not None for o in i.operands[:2])]
+        after = [i for i in products if any(weighs(o, exponentials) for o in i.operands[:2])]
         before = _products_above(exponentials.x) if after else []
         if len(before) == 1:
             found.update((*before, *after))
@@ -142,14 +151,25 @@ def roundings_between(instructions: Iterable[Instruction]) -> set[Instruction]:
     found: set[Instruction] = set()
     for exponentials in sums_of(every, any_shape=True) if products else ():
         difference, of_sum = exponentials.powers.operands[0], exponentials.total.operands[0]
-        if not any(divided(o, exponentials) is not None for product in products for o in product.operands[:2]):
-            continue
-        stack = [difference, of_sum]
+        weighted = [i for i in products if any(weighs(o, exponentials) for o in i.operands[:2])]
+        after = _below(weighted)
+        stack = [difference, of_sum] if weighted else []
         while stack:
             current = stack.pop()
-            if current not in found and current not in products:
+            if current not in found and current not in products and current not in after:
                 found.add(current)
                 stack += current.users
+    return found
+
+
+def _below(values: Iterable[Instruction]) -> set[Instruction]:
+    """What needs any of some values."""
+    found, stack = set[Instruction](), [user for value in values for user in value.users]
+    while stack:
+        current = stack.pop()
+        if current not in found:
+            found.add(current)
+            stack += current.users
     return found
 
 
