@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from hlo_opt.analysis.graph.equal import Equal
 from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
@@ -35,7 +36,15 @@ from hlo_opt.ir.index_map import (
 )
 from hlo_opt.ops.contraction.table import index_dot
 from hlo_opt.ops.lowering import Element, Index
-from hlo_opt.ops.reduction.softmax import Exponentials, divided, sums_of, unshaped, weighs
+from hlo_opt.ops.reduction.softmax import (
+    Exponentials,
+    divided,
+    of_powers,
+    sums_of,
+    unmoved,
+    unshaped,
+    weighs,
+)
 from hlo_opt.ops.sets import multiplies_matrices
 from hlo_opt.plans.columns import SHARED_BYTES, WARP, WIDEST_BITS
 from hlo_opt.plans.element_reads import depending_below, ends_needed, heroes_read
@@ -78,6 +87,7 @@ class Scores:
     value         the index of the score, which is the product's element after what is computed of it
     total         the index of the sum of exponentials, where what is computed of the results reads it; None where the
                   weights are divided by it
+    totals        that sum, and others that equal it
     """
 
     product: Instruction
@@ -86,12 +96,14 @@ class Scores:
     at: Index
     value: Index
     total: Index | None = None
+    totals: tuple[Instruction, ...] = ()
 
     def beside(self, batch: Expression, row: Expression) -> list[Element]:
         """What is known of a row besides its results: the sum, where weights are not divided by it."""
         if self.total is None:
             return []
-        return [(self.exponentials.total, pinned(self.total, {BATCH: batch, ROW: row}))]
+        index = pinned(self.total, {BATCH: batch, ROW: row})
+        return [(total, index) for total in self.totals]
 
     def operand(self, number: int, along: Expression) -> Index:
         """The index at which an operand of the product is read, for an element `along` a key."""
@@ -231,16 +243,17 @@ def scores_of(region: Region) -> tuple[ProductSpace, Scores] | None:
     if len(products) != 2:
         return None
     softmaxes = sums_of(region.computation.instructions, any_shape=True)
-    if len(softmaxes) != 1:
+    equal = Equal()
+    if not softmaxes or not all(equal(softmaxes[0].total, other.total) for other in softmaxes[1:]):
         return None
-    (exponentials,) = softmaxes
     first, second = products
-    weights = [n for n, o in enumerate(second.operands[:2]) if weighs(o, exponentials)]
-    if len(weights) != 1 or not _has_types(first, second, exponentials):
+    weights = [(n, of) for n, o in enumerate(second.operands[:2]) if (of := _of_weights(o, softmaxes, equal))]
+    if len(weights) != 1 or not _has_types(first, second, weights[0][1]):
         return None
-    space = ProductSpace(second, weights[0] == 1)
+    space = ProductSpace(second, weights[0][0] == 1)
     batch, rows, columns, _ = space.sizes
-    scores = _scores(space, first, exponentials) if math.prod(space.sizes) else None
+    totals = tuple(softmax.total for softmax in softmaxes)
+    scores = _scores(space, first, weights[0][1], totals) if math.prod(space.sizes) else None
     if scores is None:
         return None
     at = (variable(BATCH, batch), variable(ROW, rows), variable(COLUMN, columns))
@@ -248,12 +261,23 @@ def scores_of(region: Region) -> tuple[ProductSpace, Scores] | None:
     return (space, scores) if is_computed else None
 
 
+def _of_weights(weights: Instruction, softmaxes: Sequence[Exponentials], equal: Equal) -> Exponentials | None:
+    """The softmax that weights are of; their exponentials may be computed again, as kernels beside each other do."""
+    for softmax in softmaxes:
+        if weighs(weights, softmax):
+            return softmax
+    powers, softmax = unmoved(weights), softmaxes[0]
+    return of_powers(softmax.total, powers, any_shape=True) if equal(powers, softmax.powers) else None
+
+
 def _has_types(first: Instruction, second: Instruction, exponentials: Exponentials) -> bool:
     values = (first, *first.operands[:2], second, *second.operands[:2], exponentials.x, exponentials.total)
     return all(value.shape.type.name in _TYPES for value in values)
 
 
-def _scores(space: ProductSpace, product: Instruction, exponentials: Exponentials) -> Scores | None:
+def _scores(
+    space: ProductSpace, product: Instruction, exponentials: Exponentials, totals: tuple[Instruction, ...]
+) -> Scores | None:
     """What the weights of a product are computed from: exponentials of scores of the same row, divided by their sum
     over all keys, or not yet. None where they are computed of anything else."""
     batch, rows, _, keys = space.sizes
@@ -282,7 +306,7 @@ def _scores(space: ProductSpace, product: Instruction, exponentials: Exponential
     there = index_of(x, value, product, set())
     if there is None:
         return None
-    return _with_keys(Scores(product, exponentials, 0, there, value, sum_at))
+    return _with_keys(Scores(product, exponentials, 0, there, value, sum_at, totals))
 
 
 def _row(reduce: Instruction, index: Index) -> Index:

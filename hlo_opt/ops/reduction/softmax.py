@@ -53,6 +53,11 @@ def _sum(total: Instruction, *, any_shape: bool) -> Exponentials | None:
     powers = total.operands[0]
     while _rounds(powers):  # to an integer all but 1 become 0
         powers = powers.operands[0]
+    return of_powers(total, powers, any_shape=any_shape)
+
+
+def of_powers(total: Instruction, powers: Instruction, *, any_shape: bool) -> Exponentials | None:
+    """A sum as one of these exponentials, which are those that it adds up, or equal them."""
     if powers.opcode != "exponential" or powers.operands[0].opcode != "subtract":
         return None
     x, moved = powers.operands[0].operands
@@ -120,11 +125,14 @@ def divided(weights: Instruction, exponentials: Exponentials) -> Instruction | N
 
 def weighs(weights: Instruction, exponentials: Exponentials) -> bool:
     """Whether a value is the exponentials, perhaps rounded and moved, and perhaps divided by their sum."""
-    if divided(weights, exponentials) is not None:
-        return True
+    return divided(weights, exponentials) is not None or unmoved(weights) is exponentials.powers
+
+
+def unmoved(weights: Instruction) -> Instruction:
+    """What weights are a copy of, perhaps rounded and moved."""
     while keeps_values(weights, COPIES | {"transpose"}) or _rounds(weights):
         weights = weights.operands[0]
-    return weights is exponentials.powers
+    return weights
 
 
 def attention_products(instructions: Iterable[Instruction]) -> set[Instruction]:
