@@ -131,7 +131,7 @@ def _end_early(builder: Builder, frame: _Frame, start: Expression) -> None:
         with builder.branch(code("{} <= {} || {} <= {}", frame.tops[0], least, frame.tops[1], least)):
             builder.assign(cell(frame.low, 0), code("1"))
         builder.add(Barrier())
-        builder.add(Break(code("{} == 0", cell(frame.low, 0))))
+        builder.add(Break(code("hlo_leaves_out() && {} == 0", cell(frame.low, 0))))
 
 
 def _frame(builder: Builder, segment: Segment[TensorAttention]) -> _Frame:

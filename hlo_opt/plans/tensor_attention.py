@@ -5,7 +5,9 @@ multiplies its queries with the keys, computes weights relative to the highest s
 shared memory in the type of the values, and multiplies them with these. Scores never go to memory, and all that a row
 needs is in registers of a few lanes. Source: T. Dao, "FlashAttention-2: Faster attention with better parallelism and
 work partitioning", 2023; the pieces are those of `hlo_opt.plans.tensor_matmul`. Operands of f32 are rounded to TF32
-where a library may do so, too (`hlo_opt.ops.calls.products.multiplies_tf32`); with `HLO_PRECISE` they are not.
+where a library may do so, too (`hlo_opt.ops.calls.products.multiplies_tf32`). Chunks of which a mask leaves nothing are
+left out, although a value that is infinite or no number makes HLO's result no number also where its weight is 0. With
+`HLO_PRECISE` neither is done.
 """
 
 from __future__ import annotations

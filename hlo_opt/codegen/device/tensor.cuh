@@ -101,6 +101,16 @@ __device__ __forceinline__ hlo_piece hlo_multiply(hlo_piece sums, const hlo_frag
   return sums;
 }
 
+// @hlo_leaves_out
+// Whether values whose weights are 0 need not be looked at: 0 times infinity is no number.
+__device__ __forceinline__ bool hlo_leaves_out() {
+#ifdef HLO_PRECISE
+  return false;
+#else
+  return true;
+#endif
+}
+
 // @hlo_tf32
 // A float as tensor cores take it: rounded to 10 bits, not cut off.
 __device__ __forceinline__ float hlo_tf32(float x) {
