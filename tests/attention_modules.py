@@ -34,6 +34,12 @@ CAUSAL = (
     "l = {w} broadcast(o), dimensions={{}}",
     "x = {w} select(p, d, l)",
 )
+LATE = (
+    "n = {t}[2,3,{rows}] convert(total)",
+    "m = {t}[2,3,{rows},{columns}] broadcast(n), dimensions={{0,1,2}}",
+    "ROOT y = {t}[2,3,{rows},{columns}] divide(r, m)",
+)
+"""What comes after the product with values where the weights are not divided by their sum before it."""
 
 
 def attention(
@@ -64,8 +70,11 @@ def attention(
         "less = {w} subtract(x, tops)",
         "e = {w} exponential(less)",
         "total = {s}[2,3,{rows}] reduce(e, zero), dimensions={{3}}, to_apply=sum",
-        "totals = {w} broadcast(total), dimensions={{0,1,2}}",
-        "weight = {w} divide(e, totals)",
+        *(
+            ["weight = {w} copy(e)"]
+            if after == LATE
+            else ["totals = {w} broadcast(total), dimensions={{0,1,2}}", "weight = {w} divide(e, totals)"]
+        ),
         *(["u = {t}[2,3,{rows},{keys}] convert(weight)"] if s != t else []),
         f"{'' if after else 'ROOT '}r = {{t}}[2,3,{{rows}},{{columns}}] dot({'u' if s != t else 'weight'}, v), "
         "lhs_batch_dims={{0,1}}, rhs_batch_dims={{0,2}}, lhs_contracting_dims={{3}}, rhs_contracting_dims={{1}}",

@@ -138,4 +138,5 @@ TWINS: dict[str, tuple[Change, ...]] = {
     "FUS610": (("scatter(q, i, u)", "scatter(p, i, v)"), ("  q = f32[1048576]{0} negate(p)", "  v = f32[8]{0} negate(u)")),
     "FUS611": ((", output_to_operand_aliasing={{}: (0, {})}", ""),),
     "FUS631": (("f32[64]{0} dynamic-update-slice(p, u, i)", "f32[64]{0} abs(p)"),),
+    "FUS632": (("slice(p), slice={[0:8]}", "negate(u)"),),
 }  # fmt: skip

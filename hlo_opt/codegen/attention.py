@@ -23,7 +23,7 @@ from hlo_opt.ir.index_map import Expression, Variable, add, constant, delineariz
 from hlo_opt.ops.code import NOTHING, Code, Name, call, cell, code
 from hlo_opt.ops.contraction.table import summed
 from hlo_opt.ops.lowering import Index
-from hlo_opt.plans.attention import BATCH, BLOCK, KEY, ROW, TOGETHER, Attention, pinned
+from hlo_opt.plans.attention import BATCH, BLOCK, KEY, ROW, TOGETHER, Attention, Scores, pinned
 from hlo_opt.plans.plan import Plan, Segment
 
 LOWEST = literal(F32, np.float32(-np.inf))
@@ -385,7 +385,7 @@ def _finish(
         space = part.space
         there, condition = inside(builder, "row", add(multiply(frame.corner[1], part.height), row), space.sizes[1])
         with builder.branch(condition):
-            result = code("{} / {}", total, weight)
+            result = result_of(builder, part.scores, frame.corner[0], there, total, weight)
             write(builder, plan, segment, space.index(frame.corner[0], there, column), result, targets)
 
     if part.parts == 1:
@@ -461,6 +461,18 @@ def _add_parts(
     builder.advise("unroll")
     with builder.loop(rounds) as k, _elements(builder, frame, k) as (_, row, column):
         put(row, column, cell(totals, builder.text(k)), cell(weights, builder.text(row)))
+
+
+def result_of(
+    builder: Builder, scores: Scores, batch: Expression, row: Expression, weighted: Code, total: Code
+) -> Code:
+    """The product's element of a sum of weighted values, and of the sum of the weights, which is known of the row then,
+    if anything but the product reads it."""
+    beside = scores.beside(batch, row)
+    for reduce, index in beside:
+        builder.name_after(reduce)
+        builder.provide(reduce, None, index, builder.bind(reduce.shape.type, total))
+    return weighted if beside else code("{} / {}", weighted, total)
 
 
 def _fold(hero: Instruction, value: Code) -> Fold:

@@ -142,6 +142,8 @@ static inline float extreme(float a, float b, bool greater) {
 static inline float ptx(Ptx<hash("max.NaN.f32" "f" "f")>, float a, float b) { return extreme(a, b, true); }
 static inline float ptx(Ptx<hash("min.NaN.f32" "f" "f")>, float a, float b) { return extreme(a, b, false); }
 static inline unsigned int ptx(Ptx<hash("mov.b32" "r" "r")>, unsigned int a) { return a; }
+// the host's products take all bits of a float, as its library's do
+static inline unsigned int ptx(Ptx<hash("cvt.rna.tf32.f32" "r" "f")>, float x) { return bits_as<unsigned int>(x); }
 static inline unsigned int bf16(float x) {
   const unsigned int bits = bits_as<unsigned int>(x);
   return x != x ? 0x7fff : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;

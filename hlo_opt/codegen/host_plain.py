@@ -39,7 +39,7 @@ def _unit(kernels: Sequence[Kernel], settings: Sequence[str]) -> str:
     if settings:
         parts.append(shim("host_races.h"))
     if any(map(threads_meet, kernels)):
-        parts += ["#define HLO_FIBRES 1\n", shim("host_fibres.h"), shim("host_clusters.h")]
+        parts += ["#define HLO_FIBRES 1\n", shim("host_fibres.h"), shim("host_tensor.h"), shim("host_clusters.h")]
     parts.append(shim("host_launch.h"))
     for kernel in kernels:
         section = f"hlo_{kernel.symbol}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hlo_opt.codegen.attention import LOWEST, at_most, finite
+from hlo_opt.codegen.attention import LOWEST, at_most, finite, result_of
 from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.indices import thread_of, tile_of
 from hlo_opt.codegen.matmul import ALIGNMENT, inside, write
@@ -23,7 +23,7 @@ from hlo_opt.plans.attention import BATCH, BLOCK, KEY, ROW, pinned
 from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.plan import Plan, Segment
 from hlo_opt.plans.tensor_attention import HEIGHT, TensorAttention
-from hlo_opt.plans.tensor_matmul import COLUMNS, ROWS, STEP
+from hlo_opt.plans.tensor_matmul import COLUMNS, ROWS
 
 HALVES = 2
 """Rows of a piece of which a lane has elements."""
@@ -72,6 +72,8 @@ def emit(builder: Builder, plan: Plan, segment: Segment[TensorAttention], first_
         return builder.value(scores.product.operands[asked], frame.at(scores.operand(asked, element), row, constant(0)))
 
     _fill(builder, frame, 0, part.vectors[0], query)
+    for number in (0, 1):
+        _fill_up(builder, frame, number)
     builder.advise("unroll 1")
     with builder.loop(part.rounds, carries=True) as step:
         start = builder.declare_index("start", multiply(step, part.chunk))
@@ -104,10 +106,10 @@ def emit(builder: Builder, plan: Plan, segment: Segment[TensorAttention], first_
         _fill(builder, frame, 2, part.vectors[1], value)
         builder.add(Barrier())
         _clear(builder, frame.products, part.chunk // COLUMNS)
-        _multiply(builder, frame, (0, 1), scores.depth, part.chunk, frame.products, across=False)
+        _multiply(builder, frame, (0, 1), part.depth, part.chunk, frame.products, across=False)
         _weigh(builder, frame, start)
         builder.add(Barrier(warp=True))
-        _multiply(builder, frame, (3, 2), part.chunk, space.sizes[2], frame.sums, across=True)
+        _multiply(builder, frame, (3, 2), part.chunk, part.columns, frame.sums, across=True)
     _finish(builder, plan, segment, frame, targets)
 
 
@@ -129,7 +131,7 @@ def _end_early(builder: Builder, frame: _Frame, start: Expression) -> None:
         with builder.branch(code("{} <= {} || {} <= {}", frame.tops[0], least, frame.tops[1], least)):
             builder.assign(cell(frame.low, 0), code("1"))
         builder.add(Barrier())
-        builder.add(Break(code("{} == 0", cell(frame.low, 0))))
+        builder.add(Break(code("hlo_leaves_out() && {} == 0", cell(frame.low, 0))))
 
 
 def _frame(builder: Builder, segment: Segment[TensorAttention]) -> _Frame:
@@ -144,7 +146,7 @@ def _frame(builder: Builder, segment: Segment[TensorAttention]) -> _Frame:
     warp = builder.declare("warp", divide(thread_of(BLOCK), WARP))
     lane = builder.declare("lane", modulo(thread_of(BLOCK), WARP))
     first = multiply(tile, HEIGHT)
-    columns = part.space.sizes[2] // COLUMNS
+    columns = part.columns // COLUMNS
     products = builder.array("hlo_piece", builder.fresh("products"), part.chunk // COLUMNS)
     sums = builder.array("hlo_piece", builder.fresh("sums"), columns)
     _clear(builder, sums, columns)
@@ -190,9 +192,31 @@ def _fill(
                 return builder.declare_index("element", add(multiply(near, vector), element))
 
             def compute(builder: Builder, at: Expression, _: Expression, line: Expression = line) -> Sequence[Store]:
-                return [Store(table, shape, (line, at), value(builder, line, at))]
+                return [Store(table, shape, (line, at), _kept(part, value(builder, line, at)))]
 
             each_element(builder, vector, place, compute)
+
+
+def _fill_up(builder: Builder, frame: _Frame, number: int) -> None:
+    """Fill what is beyond the queries or keys with zeros, which what is multiplied with them may not be."""
+    part = frame.part
+    shape, table = part.tables[number], frame.tables[number]
+    lines, length = shape.dimensions[0], _lengths(part)[number]
+    beyond = part.depth - length
+    if not beyond:
+        return
+    with builder.loop(-(-lines * beyond // BLOCK)) as turn:
+        unit = builder.declare("unit", add(multiply(turn, BLOCK), thread_of(BLOCK)))
+        cells = lines * beyond
+        with builder.branch(code("{} < {}", unit, cells) if cells % BLOCK else NOTHING):
+            unit = Variable(0, cells - 1, unit.name)
+            at = builder.address(shape, (divide(unit, beyond), add(constant(length), modulo(unit, beyond))))
+            builder.assign(cell(table, at), stored(part.type, zero(F32)))
+
+
+def _kept(part: TensorAttention, value: Code) -> Code:
+    """A value as tensor cores take it."""
+    return call("hlo_tf32", value) if part.type is F32 else value
 
 
 def _lengths(part: TensorAttention) -> tuple[int, int, int]:
@@ -209,22 +233,24 @@ def _multiply(
     shapes = [part.tables[n] for n in numbers]
     rows, others = (frame.tables[n] for n in numbers)
     lines = [shape.dimensions[1] for shape in shapes]
-    is_across = str(across).lower()
+    is_across, of = str(across).lower(), "_tf32" if part.type is F32 else ""
     function = f"hlo_multiply<{str(part.type.name == 'bf16').lower()}, false, {lines[0]}, {is_across}, {lines[1]}>"
+    if of:
+        function = f"hlo_multiply_tf32<{lines[0]}, {is_across}, {lines[1]}>"
 
     def place(table: Name, shape: Shape, index: Index) -> Code:
         return code("{} + {}", table, builder.address(shape, index))
 
     builder.advise("unroll")
-    with builder.loop(deep // STEP) as step:
-        along = multiply(step, STEP)
+    with builder.loop(deep // part.step) as step:
+        along = multiply(step, part.step)
         row = place(rows, shapes[0], (multiply(frame.warp, ROWS), along))
-        a = builder.let("hlo_fragment_of<4>", "a", call(f"hlo_fragment<4, false, {lines[0]}>", row, frame.lane))
+        a = builder.let("hlo_fragment_of<4>", "a", call(f"hlo_fragment{of}<4, false, {lines[0]}>", row, frame.lane))
         builder.advise("unroll")
         with builder.loop(columns // COLUMNS) as number:
             free = multiply(number, COLUMNS)
             column = place(others, shapes[1], (along, free) if across else (free, along))
-            fragment = call(f"hlo_fragment<2, {is_across}, {lines[1]}>", column, frame.lane)
+            fragment = call(f"hlo_fragment{of}<2, {is_across}, {lines[1]}>", column, frame.lane)
             b = builder.let("hlo_fragment_of<2>", "b", fragment)
             own = cell(pieces, builder.text(number))
             builder.assign(own, call(function, own, a, b, row, column, frame.lane))
@@ -270,9 +296,10 @@ def _weigh(builder: Builder, frame: _Frame, start: Expression) -> None:
                 power = builder.bind_exact(F32, call("expf", code("{} - {}", own, base)))
                 builder.assign(frame.totals[half], code("{} + {}", frame.totals[half], power))
                 at = builder.address(part.tables[3], (frame.line(half), frame.near(piece, low)))
-                builder.assign(cell(frame.tables[3], at), stored(part.type, rounded(part.type, power)))
+                kept = _kept(part, stored(part.type, rounded(part.type, power)))
+                builder.assign(cell(frame.tables[3], at), kept)
         builder.advise("unroll")
-        with builder.loop(part.space.sizes[2] // COLUMNS) as piece:
+        with builder.loop(part.columns // COLUMNS) as piece:
             for low in range(2):
                 own = code(f"{{}}.of[{2 * half + low}]", cell(frame.sums, builder.text(piece)))
                 builder.assign(own, code("{} * {}", own, scale))
@@ -289,9 +316,11 @@ def _finish(builder: Builder, plan: Plan, segment: Segment[TensorAttention], fra
         row, condition = inside(builder, "row", add(frame.first, frame.line(half)), space.sizes[1])
         with builder.branch(condition):
             builder.advise("unroll")
-            with builder.loop(space.sizes[2] // COLUMNS) as piece:
+            with builder.loop(frame.part.columns // COLUMNS) as piece:
                 for low in range(2):
                     own = code(f"{{}}.of[{2 * half + low}]", cell(frame.sums, builder.text(piece)))
-                    column = builder.declare_index("column", frame.near(piece, low))
-                    at = space.index(frame.batch, row, column)
-                    write(builder, plan, segment, at, code("{} / {}", own, total), targets)
+                    column, exists = inside(builder, "column", frame.near(piece, low), space.sizes[2])
+                    with builder.branch(exists):
+                        at = space.index(frame.batch, row, column)
+                        result = result_of(builder, frame.part.scores, frame.batch, row, own, total)
+                        write(builder, plan, segment, at, result, targets)

@@ -16,7 +16,7 @@ from hlo_opt.analysis.xla.heroes import hero_of, is_real_reduction
 from hlo_opt.analysis.xla.performance import Priced, fused_estimate
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.choices import library_call
-from hlo_opt.fusion.in_place import in_place_conflict, scatter_conflict
+from hlo_opt.fusion.in_place import in_place_conflict, readers_of_updated, scatter_conflict
 from hlo_opt.fusion.legality import (
     MAX_CODE_SIZE,
     MAX_OPERANDS_AND_OUTPUTS,
@@ -394,6 +394,15 @@ def updates_in_place(pair: Pair) -> Reason | None:
         root = root_of(instruction)
         if HEROES.get(root.opcode) is XlaEmitter.IN_PLACE:
             return Reason.of("FUS631", update=_name(pair, instruction), size=root.operands[1].shape.element_count)
+    return None
+
+
+def updates_wait(pair: Pair) -> Reason | None:
+    """A kernel that updates a buffer in place, and waits for another that reads it, cannot run as early as its pair."""
+    for kernel in (pair.producer, pair.consumer):
+        for buffer, reader in readers_of_updated(pair.state.cluster(kernel), kernel):
+            names = {"buffer": buffer.name, "reader": reader.name}
+            return Reason.of("FUS632", update=_name(pair, kernel), **names)
     return None
 
 

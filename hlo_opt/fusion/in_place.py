@@ -7,6 +7,8 @@ CanEmitInputFusedScatter.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hlo_opt.analysis.graph.cluster import Cluster, Node
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.legality import Edge
@@ -29,6 +31,26 @@ def in_place_conflict(edge: Edge) -> Reason | None:
         if reason is not None:
             return reason
     return None
+
+
+def readers_of_updated(cluster: Cluster, kernel: Instruction) -> Iterator[tuple[Instruction, Instruction]]:
+    """The buffers that a kernel updates in place, each with a reader of it besides the kernel, also through views."""
+    for root in cluster.roots:
+        place = _behind_bitcasts(root.operands[0]) if not root.is_input and root.opcode in UPDATES else None
+        if place is None or not place.is_input:
+            continue
+        stack, seen = [place.instruction], set[Instruction]()
+        while stack:
+            buffer = stack.pop()
+            if buffer in seen:
+                continue
+            seen.add(buffer)
+            for user in buffer.users:
+                if is_view(user.opcode):
+                    stack.append(user)
+                elif user is not kernel:
+                    yield place.instruction, user
+            stack += buffer.operands[:1] if is_view(buffer.opcode) else ()
 
 
 def _behind_bitcasts(node: Node) -> Node:

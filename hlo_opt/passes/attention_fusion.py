@@ -46,6 +46,14 @@ class _AnyLegal:
 
 
 @dataclass(frozen=True)
+class _AllTogether(_AnyLegal):
+    """As above, for kernels of which all readers become part of the one."""
+
+    def rules_out(self, edge: Edge, disabled: frozenset[str] = frozenset()) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
 class AttentionFusion(FusionPass):
     """Make one kernel of two products and the softmax between them, where that takes less time. The values stay the
     same up to rounding: sums are added up in another order."""
@@ -62,11 +70,15 @@ class AttentionFusion(FusionPass):
             if product not in places:
                 continue  # it went into another
             for weights in dict.fromkeys(product.operands):
-                above = _above(engine, product, weights, places)
-                if above and self._pays(engine, product, above):
+                last = product
+                above = _above(engine, last, product, weights, places)
+                if not above and (reader := _reader(product)) is not None:  # it may divide by the sum
+                    last = reader
+                    above = _above(engine, last, product, weights, places)
+                if above and self._pays(engine, last, above):
                     if not engine.context.step():
                         return changed
-                    kernel = product
+                    kernel = last
                     for producer in above:
                         kernel = engine.fuse(producer, kernel)
                     changed, places = True, _places(computation)
@@ -76,13 +88,13 @@ class AttentionFusion(FusionPass):
     def policy(self, engine: Engine, computation: Computation) -> _AnyLegal:
         return _AnyLegal()
 
-    def _pays(self, engine: Engine, product: Instruction, above: Sequence[Instruction]) -> bool:
-        state, policy = engine.state, _AnyLegal()
-        inside = {product, *above}
+    def _pays(self, engine: Engine, last: Instruction, above: Sequence[Instruction]) -> bool:
+        state, policy = engine.state, _AllTogether()
+        inside = {last, *above}
         for producer in above:
             if not all(engine.allows(engine.edge(producer, user), policy) for user in producer.users if user in inside):
                 return False
-        cluster = state.cluster(product)
+        cluster = state.cluster(last)
         for producer in above:
             cluster = merge_clusters(state.cluster(producer), cluster, producer)
         sketch = state.sketch_of(cluster)
@@ -106,38 +118,69 @@ def _is_product(engine: Engine, instruction: Instruction) -> bool:
     return sum(multiplies_matrices(node.instruction) for node in members) == 1
 
 
+def _reader(product: Instruction) -> Instruction | None:
+    """The only kernel that reads a product, also through views; None where there are several, or it is a result."""
+    value = product
+    while True:
+        if value.is_root or len(value.users) != 1:
+            return None
+        (value,) = value.users
+        if launches(value):
+            return None if multiplies_matrices(value) else value
+        if not keeps_values(value, COPIES):
+            return None
+
+
 def _above(
-    engine: Engine, product: Instruction, weights: Instruction, places: dict[Instruction, int]
+    engine: Engine, last: Instruction, product: Instruction, weights: Instruction, places: dict[Instruction, int]
 ) -> list[Instruction]:
-    """The kernels from another product to the weights of this one, users first, and then that product; none where there
-    is more than one, no softmax among them, or anything else reads them."""
-    found: dict[Instruction, None] = {}
+    """The kernels from another product to this one, and to the `last` one if that is its reader, users first; none
+    where the weights need more than one other product, no softmax is among them, or anything else reads them."""
+    first = _product_above(engine, weights)
+    if first is None:
+        return []
+    inside: dict[Instruction, None] = {}
+    todo = [first]
+    while todo:
+        kernel = todo.pop()
+        if kernel in inside or kernel is last:
+            continue
+        if kernel.is_root or kernel not in places or not _may_be_between(kernel):
+            return []
+        if kernel not in (first, product) and _is_product(engine, kernel):
+            return []
+        inside[kernel] = None
+        if len(inside) > MOST_BETWEEN + 2:
+            return []
+        todo += kernel.users
+    if (product is not last and product not in inside) or not any(engine.state.traits(k).reduces for k in inside):
+        return []
+    return sorted(inside, key=places.__getitem__, reverse=True)
+
+
+def _product_above(engine: Engine, weights: Instruction) -> Instruction | None:
+    """The only product that the weights need by way of other kernels; None where there are none or several."""
+    found: set[Instruction] = set()
     first: Instruction | None = None
     todo = [weights]
     while todo:
         kernel = todo.pop()
-        if kernel in found or kernel is first or not (launches(kernel) or keeps_values(kernel, COPIES)):
+        if kernel in found or kernel is first or not _may_be_between(kernel):
             continue
         if _is_product(engine, kernel):
             if first is not None:
-                return []
+                return None
             first = kernel
             continue
-        found[kernel] = None
+        found.add(kernel)
         if len(found) > MOST_BETWEEN:
-            return []
+            return None
         todo += kernel.operands
-    if first is None or not any(engine.state.traits(kernel).reduces for kernel in found):
-        return []
-    # of the kernels above the weights, only those that need the first product; masks and the like may be read by others
-    needing: set[Instruction] = {first}
-    for kernel in sorted(found, key=places.__getitem__):
-        if not needing.isdisjoint(kernel.operands):
-            needing.add(kernel)
-    inside = {*needing, product}
-    if any(kernel.is_root or not inside.issuperset(kernel.users) for kernel in needing):
-        return []
-    return sorted(needing, key=places.__getitem__, reverse=True)
+    return first
+
+
+def _may_be_between(kernel: Instruction) -> bool:
+    return launches(kernel) or keeps_values(kernel, COPIES)
 
 
 def _least(engine: Engine, kernel: Instruction) -> float:

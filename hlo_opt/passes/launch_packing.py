@@ -104,7 +104,7 @@ class LaunchPacking(FusionPass):
             yield from engine.legal([] if unplanned is None else [unplanned])
             return
         yield from engine.switched_on(_too_many_arguments(engine, one, other))
-        yield from engine.against((compatibility.updates_in_place, *compatibility.BESIDE_DEAR, self._pays), pair)
+        yield from engine.against((compatibility.updates_wait, *compatibility.BESIDE_DEAR, self._pays), pair)
         yield from engine.chosen(pair)
 
     def _pays(self, pair: Beside) -> Reason | None:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from hlo_opt.analysis.graph.equal import Equal
 from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
@@ -34,8 +35,16 @@ from hlo_opt.ir.index_map import (
     variables_of,
 )
 from hlo_opt.ops.contraction.table import index_dot
-from hlo_opt.ops.lowering import Index
-from hlo_opt.ops.reduction.softmax import Exponentials, divided, sums_of, unshaped
+from hlo_opt.ops.lowering import Element, Index
+from hlo_opt.ops.reduction.softmax import (
+    Exponentials,
+    divided,
+    of_powers,
+    sums_of,
+    unmoved,
+    unshaped,
+    weighs,
+)
 from hlo_opt.ops.sets import multiplies_matrices
 from hlo_opt.plans.columns import SHARED_BYTES, WARP, WIDEST_BITS
 from hlo_opt.plans.element_reads import depending_below, ends_needed, heroes_read
@@ -76,6 +85,9 @@ class Scores:
     keys          the number of the operand that holds keys
     at            the index of the product's element
     value         the index of the score, which is the product's element after what is computed of it
+    total         the index of the sum of exponentials, where what is computed of the results reads it; None where the
+                  weights are divided by it
+    totals        that sum, and others that equal it
     """
 
     product: Instruction
@@ -83,6 +95,15 @@ class Scores:
     keys: int
     at: Index
     value: Index
+    total: Index | None = None
+    totals: tuple[Instruction, ...] = ()
+
+    def beside(self, batch: Expression, row: Expression) -> list[Element]:
+        """What is known of a row besides its results: the sum, where weights are not divided by it."""
+        if self.total is None:
+            return []
+        index = pinned(self.total, {BATCH: batch, ROW: row})
+        return [(total, index) for total in self.totals]
 
     def operand(self, number: int, along: Expression) -> Index:
         """The index at which an operand of the product is read, for an element `along` a key."""
@@ -222,20 +243,31 @@ def scores_of(region: Region) -> tuple[ProductSpace, Scores] | None:
     if len(products) != 2:
         return None
     softmaxes = sums_of(region.computation.instructions, any_shape=True)
-    if len(softmaxes) != 1:
+    equal = Equal()
+    if not softmaxes or not all(equal(softmaxes[0].total, other.total) for other in softmaxes[1:]):
         return None
-    (exponentials,) = softmaxes
     first, second = products
-    weights = [n for n, o in enumerate(second.operands[:2]) if divided(o, exponentials) is not None]
-    if len(weights) != 1 or not _has_types(first, second, exponentials):
+    weights = [(n, of) for n, o in enumerate(second.operands[:2]) if (of := _of_weights(o, softmaxes, equal))]
+    if len(weights) != 1 or not _has_types(first, second, weights[0][1]):
         return None
-    space = ProductSpace(second, weights[0] == 1)
+    space = ProductSpace(second, weights[0][0] == 1)
     batch, rows, columns, _ = space.sizes
-    at = (variable(BATCH, batch), variable(ROW, rows), variable(COLUMN, columns))
-    if not math.prod(space.sizes) or root_indices(region, second, space.index(*at)) is None:
+    totals = tuple(softmax.total for softmax in softmaxes)
+    scores = _scores(space, first, weights[0][1], totals) if math.prod(space.sizes) else None
+    if scores is None:
         return None
-    scores = _scores(space, first, exponentials)
-    return None if scores is None else (space, scores)
+    at = (variable(BATCH, batch), variable(ROW, rows), variable(COLUMN, columns))
+    is_computed = root_indices(region, second, space.index(*at), scores.beside(*at[:2])) is not None
+    return (space, scores) if is_computed else None
+
+
+def _of_weights(weights: Instruction, softmaxes: Sequence[Exponentials], equal: Equal) -> Exponentials | None:
+    """The softmax that weights are of; their exponentials may be computed again, as kernels beside each other do."""
+    for softmax in softmaxes:
+        if weighs(weights, softmax):
+            return softmax
+    powers, softmax = unmoved(weights), softmaxes[0]
+    return of_powers(softmax.total, powers, any_shape=True) if equal(powers, softmax.powers) else None
 
 
 def _has_types(first: Instruction, second: Instruction, exponentials: Exponentials) -> bool:
@@ -243,18 +275,25 @@ def _has_types(first: Instruction, second: Instruction, exponentials: Exponentia
     return all(value.shape.type.name in _TYPES for value in values)
 
 
-def _scores(space: ProductSpace, product: Instruction, exponentials: Exponentials) -> Scores | None:
+def _scores(
+    space: ProductSpace, product: Instruction, exponentials: Exponentials, totals: tuple[Instruction, ...]
+) -> Scores | None:
     """What the weights of a product are computed from: exponentials of scores of the same row, divided by their sum
-    over all keys. None where they are computed of anything else."""
+    over all keys, or not yet. None where they are computed of anything else."""
     batch, rows, _, keys = space.sizes
     weights = space.hero.operands[space.operand_of(0)]
     at = space.operand_index(0, variable(BATCH, batch), variable(ROW, rows), variable(KEY, keys))
     powers, total, highest = exponentials.powers, exponentials.total, exponentials.highest
-    value, row = index_of(weights, at, powers, {total}), index_of(weights, at, total, {powers})
-    if value is None or row is None or value != _folded(total, row, keys):
+    is_divided = divided(weights, exponentials) is not None
+    value = index_of(weights, at, powers, {total})
+    if value is None:
+        return None
+    row = index_of(weights, at, total, {powers}) if is_divided else _row(total, value)
+    if row is None or value != _folded(total, row, keys):
         return None
     if heroes_read([(weights, at)], depending_below(weights, {powers, total}), {powers: value, total: row}) is None:
         return None
+    sum_at = None if is_divided else row
     # the highest score of a row is that of the same keys
     row = index_of(exponentials.moved, value, highest, set())
     of_highest = None if row is None else _folded(highest, row, keys)
@@ -267,7 +306,13 @@ def _scores(space: ProductSpace, product: Instruction, exponentials: Exponential
     there = index_of(x, value, product, set())
     if there is None:
         return None
-    return _with_keys(Scores(product, exponentials, 0, there, value))
+    return _with_keys(Scores(product, exponentials, 0, there, value, sum_at, totals))
+
+
+def _row(reduce: Instruction, index: Index) -> Index:
+    """The index of the element of a reduce that an element of its operand is folded into."""
+    gone = reduce.ints("dimensions")
+    return tuple(e for d, e in enumerate(index) if d not in gone)
 
 
 def _folded(reduce: Instruction, row: Index, keys: int) -> Index | None:
@@ -299,7 +344,7 @@ def _with_keys(scores: Scores) -> Scores | None:
     keys = [number for number in (0, 1) if KEY in names[number]]
     if len(keys) != 1:
         return None
-    return Scores(scores.product, scores.exponentials, keys[0], scores.at, scores.value)
+    return replace(scores, keys=keys[0])
 
 
 def _names(index: Index) -> set[str]:
@@ -482,7 +527,8 @@ def walks(region: Region, segment: Segment[Attention], launch: Launch) -> list[W
     place = delinearize(variable("place", elements), (batch, rows, columns))
     written = Walk(elements, (), places={"place": variable(THREAD, elements)}, body=Work(8, 1), registers=1)
     shared = _meeting(part, segment.blocks) if part.parts > 1 else []
-    return [queries, *reading, weighing, merging, *shared, ends(region, space, space.index(*place), written)]
+    beside = scores.beside(*place[:2])
+    return [queries, *reading, weighing, merging, *shared, ends(region, space, space.index(*place), written, beside)]
 
 
 def _meeting(part: Attention, blocks: int) -> list[Walk]:

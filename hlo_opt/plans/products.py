@@ -11,7 +11,7 @@ from hlo_opt.ir import IndexMap, Instruction
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Constant, Expression, add, constant, delinearize, linearize, multiply, variable
 from hlo_opt.ops.contraction.table import DotDimensions, index_dot
-from hlo_opt.ops.lowering import Elementwise, Index
+from hlo_opt.ops.lowering import Element, Elementwise, Index
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.element_reads import depending_below, heroes_read
@@ -161,16 +161,16 @@ def is_summed(element_type: ElementType) -> bool:
     return element_type.is_float or element_type.kind == "pred" or (element_type.is_integer and element_type.bits >= 8)
 
 
-def root_indices(region: Region, hero: Instruction, at: Index) -> list[Index] | None:
-    """For each output, the index of the element that depends on the product's element at `at`; None if an output has no
-    such element, or also depends on others."""
-    indices = following(region, hero, at)
+def root_indices(region: Region, hero: Instruction, at: Index, beside: Sequence[Element] = ()) -> list[Index] | None:
+    """For each output, the index of the element that depends on the product's element at `at`, and on elements `beside`
+    it, if on any; None if an output has no such element, or also depends on others."""
+    indices, own = following(region, hero, at), {hero: at, **dict(beside)}
     result = []
     for root in region.roots:
         index = indices.get(root)
         if index is None or not root.shape.is_array or root.shape.element_count != hero.shape.element_count:
             return None
-        if heroes_read([(root, index)], depending_below(root, {hero}), {hero: at}) != [hero]:
+        if hero not in (heroes_read([(root, index)], depending_below(root, set(own)), own) or ()):
             return None
         result.append(index)
     return result
@@ -241,9 +241,9 @@ def parameters_read(instruction: Instruction, index: Index) -> list[tuple[Instru
     return reads
 
 
-def ends(region: Region, space: ProductSpace, at: Index, walk: Walk) -> Walk:
-    """The walk that computes outputs from the product's element at an index, and writes them."""
-    indices = root_indices(region, space.hero, at) or []
+def ends(region: Region, space: ProductSpace, at: Index, walk: Walk, beside: Sequence[Element] = ()) -> Walk:
+    """The walk that computes outputs from the product's element at an index, and those beside it, and writes them."""
+    indices = root_indices(region, space.hero, at, beside) or []
     wanted = list(zip(region.roots, indices, strict=False))
     written = [(root.shape, index) for root, index in wanted]
-    return replace(walk, wanted=wanted, written=written, known=frozenset({space.hero}))
+    return replace(walk, wanted=wanted, written=written, known=frozenset({space.hero, *dict(beside)}))

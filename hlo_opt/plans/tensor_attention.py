@@ -4,7 +4,10 @@ A block has a tile of queries, a warp a few of its rows. Keys and values come to
 multiplies its queries with the keys, computes weights relative to the highest score of each row so far, writes them to
 shared memory in the type of the values, and multiplies them with these. Scores never go to memory, and all that a row
 needs is in registers of a few lanes. Source: T. Dao, "FlashAttention-2: Faster attention with better parallelism and
-work partitioning", 2023; the pieces are those of `hlo_opt.plans.tensor_matmul`.
+work partitioning", 2023; the pieces are those of `hlo_opt.plans.tensor_matmul`. Operands of f32 are rounded to TF32
+where a library may do so, too (`hlo_opt.ops.calls.products.multiplies_tf32`). Chunks of which a mask leaves nothing are
+left out, although a value that is infinite or no number makes HLO's result no number also where its weight is 0. With
+`HLO_PRECISE` neither is done.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import ClassVar
 from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ir.element_type import ElementType
+from hlo_opt.ir.element_type import F32, ElementType
 from hlo_opt.ir.index_map import (
     Remainder,
     Variable,
@@ -28,6 +31,7 @@ from hlo_opt.ir.index_map import (
     split_constant,
     variable,
 )
+from hlo_opt.ops.calls.products import multiplies_tf32
 from hlo_opt.ops.lowering import Element
 from hlo_opt.ops.masks import Mask, mask_of
 from hlo_opt.ops.reduction.softmax import unshaped
@@ -54,14 +58,15 @@ from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 WARPS = BLOCK // WARP
 HEIGHT = WARPS * ROWS
 """Queries of a block."""
-LONGEST = 128
+LONGEST = 160
 """The most elements of a key, and of a value: registers hold the sums of a row."""
 _CHUNKS = (64, 32, 16)
 _CYCLES = 8  # of a piece's multiplication, for a warp
 _REGISTERS, _FREE, _FILE = 64, 16, 65536
 """Registers of a thread besides those for sums; those of these that prices add to all kernels; and the registers of a
 multiprocessor."""
-_TYPES = frozenset({"bf16", "f16"})
+_STEPS = {"bf16": STEP, "f16": STEP, "f32": STEP // 2}
+"""By type, the contracted elements that one instruction multiplies."""
 _ONE_WAVE = 256  # blocks that devices run at once, about
 _LOWEST = -1e4
 """The most that a mask may leave of a score, so that its weight is 0 beside that of any score of more than half of
@@ -102,6 +107,21 @@ class TensorAttention(OfProduct):
         return self.hero.operands[0].shape.type
 
     @property
+    def step(self) -> int:
+        """Contracted elements that one instruction multiplies."""
+        return _STEPS[self.type.name]
+
+    @property
+    def depth(self) -> int:
+        """Elements of a line of queries or keys in shared memory: those beyond a key's are 0."""
+        return round_up(self.scores.depth, self.step)
+
+    @property
+    def columns(self) -> int:
+        """Columns of the pieces that a row's sums are; those beyond a value's are not used."""
+        return round_up(self.space.sizes[2], COLUMNS)
+
+    @property
     def rounds(self) -> int:
         """Chunks of keys."""
         return -(-self.space.sizes[3] // self.chunk)
@@ -124,15 +144,19 @@ class TensorAttention(OfProduct):
     @property
     def tables(self) -> tuple[Shape, Shape, Shape, Shape]:
         """The arrays in shared memory: queries, a chunk of keys, one of values, and weights; lines are padded."""
-        depth, columns = self.scores.depth, self.space.sizes[2]
-        sizes = ((HEIGHT, depth), (self.chunk, depth), (self.chunk, columns), (HEIGHT, self.chunk))
-        one, two, three, four = (Shape(self.type, (lines, length + PADDING)) for lines, length in sizes)
+        sizes = ((HEIGHT, self.depth), (self.chunk, self.depth), (self.chunk, self.columns), (HEIGHT, self.chunk))
+        near = 16 * PADDING // self.type.bits  # 16 bytes, but where an instruction reads along a column
+        paddings = (near, near, PADDING, near)
+        one, two, three, four = (
+            Shape(self.type, (lines, length + padding))
+            for (lines, length), padding in zip(sizes, paddings, strict=True)
+        )
         return one, two, three, four
 
     @property
     def registers(self) -> int:
         """Registers of a thread, about."""
-        return _REGISTERS + 4 * (self.chunk + self.space.sizes[2]) // COLUMNS
+        return _REGISTERS + 4 * (self.chunk + self.columns) // COLUMNS
 
     def segment(self, block: int) -> Segment[TensorAttention]:
         """The segment; the launch has no other."""
@@ -153,10 +177,13 @@ def match(region: Region, target: DeviceTarget) -> TensorAttention | None:
         return None
     space, scores = found
     _, rows, columns, keys = space.sizes
-    types = {o.shape.type.name for product in (scores.product, space.hero) for o in product.operands[:2]}
-    if len(types) != 1 or not types <= _TYPES or not scores.shares_keys:
+    products = (scores.product, space.hero)
+    types = {o.shape.type for product in products for o in product.operands[:2]}
+    if len(types) != 1 or not {t.name for t in types} <= _STEPS.keys() or not scores.shares_keys:
         return None
-    if rows < ROWS or keys < STEP or scores.depth % STEP or columns % COLUMNS or max(scores.depth, columns) > LONGEST:
+    if types == {F32} and not all(map(multiplies_tf32, products)):
+        return None
+    if rows < ROWS or keys < STEP or min(scores.depth, columns) < COLUMNS or max(scores.depth, columns) > LONGEST:
         return None
     vectors = vectors_of(space, scores)
     if min(vectors) < 2:
@@ -228,7 +255,7 @@ def walks(region: Region, segment: Segment[TensorAttention], launch: Launch) -> 
     queries = scores.product.operands[1 - scores.keys], scores.operand(1 - scores.keys, depth)
     of_keys = scores.product.operands[scores.keys], scores.operand(scores.keys, depth)
     values = space.hero.operands[space.operand_of(1)], values_at(space)
-    steps = chunk // COLUMNS * (scores.depth // STEP) + columns // COLUMNS * (chunk // STEP)
+    steps = chunk // COLUMNS * (part.depth // part.step) + part.columns // COLUMNS * (chunk // part.step)
     multiplying = Walk(threads, (), items=steps, rounds=rounds, body=Work(_CYCLES), shared=1.1, registers=1)
     item = variable(ITEM, chunk // COLUMNS * 4)
     row = add(multiply(warp, ROWS), add(multiply(modulo(divide(item, 2), 2), ROWS // 2), divide(lane, 4)))
@@ -244,14 +271,14 @@ def walks(region: Region, segment: Segment[TensorAttention], launch: Launch) -> 
         items=chunk // COLUMNS * 4,
         rounds=rounds,
         known=frozenset({scores.product}),
-        body=_WEIGHING + Work(columns / (2 * chunk)),
+        body=_WEIGHING + Work(part.columns / (2 * chunk)),
         shared=1,
         shuffles=4 * rounds,
         limits=limits,
         keeps=True,
         registers=part.registers - _FREE,
     )
-    cells = columns // COLUMNS * 4
+    cells = part.columns // COLUMNS * 4
     item = variable(ITEM, cells)
     places = {
         "batch": number,
@@ -262,12 +289,13 @@ def walks(region: Region, segment: Segment[TensorAttention], launch: Launch) -> 
         "column": add(multiply(divide(item, 4), COLUMNS), add(multiply(modulo(lane, 4), 2), modulo(item, 2))),
     }
     here = space.index(variable("batch", batch), variable("row", rows), variable("column", columns))
-    written = Walk(threads, (), places=places, items=cells, body=Work(8, 1), limits={"row": rows}, registers=1)
+    limits = {"row": rows, "column": columns}
+    written = Walk(threads, (), places=places, items=cells, body=Work(8, 1), limits=limits, registers=1)
     return [
         filling(queries, HEIGHT, scores.depth, part.vectors[0], 1),
         filling(of_keys, chunk, scores.depth, part.vectors[0], rounds),
         filling(values, chunk, columns, part.vectors[1], rounds),
         multiplying,
         weighing,
-        ends(region, space, here, written),
+        ends(region, space, here, written, scores.beside(variable("batch", batch), variable("row", rows))),
     ]

@@ -11,7 +11,7 @@ import pytest
 
 from hlo_opt.analysis.targets import DeviceTarget, target
 from hlo_opt.plans import Plan, choose
-from tests.attention_modules import CAUSAL, MASKED, attention
+from tests.attention_modules import CAUSAL, LATE, MASKED, attention
 from tests.codegen.conftest import Tool
 
 
@@ -73,10 +73,35 @@ def test_a_row_without_a_high_score_takes_all_chunks(tool: Any) -> None:
     tool.agrees(text, relative=0.02, inputs=given)
 
 
+def test_lengths_that_are_no_whole_pieces(tool: Any) -> None:
+    """Keys are filled up with zeros, whatever shared memory held before; columns that are none are not written."""
+    sizes = [(40, 40), (24, 20), (160, 160), (10, 8), (32, 36)]
+    texts = [attention(70, depth, columns, rows=20, t="bf16") for depth, columns in sizes]
+    all_agree(tool, texts)
+    assert [tool.plan(texts[0]).segments[0].part.depth, tool.plan(texts[1]).segments[0].part.columns] == [48, 24]
+
+
+def test_f32(tool: Any) -> None:
+    """As TF32 where a library may do that, too; a processor takes all bits."""
+    sizes = [(64, 64, 64, 64), (70, 32, 32, 20), (16, 20, 12, 16), (100, 96, 64, 70)]
+    texts = [attention(keys, depth, columns, rows=rows) for keys, depth, columns, rows in sizes]
+    masked = attention(200, 32, rows=200, scores=CAUSAL)
+    assert tool.plan(masked).segments[0].part.mask is not None
+    all_agree(tool, [*texts, masked], 1e-5)
+    assert "hlo_multiply_tf32<" in tool.kernel(texts[0]).source
+
+
+def test_results_that_are_divided_later(tool: Any) -> None:
+    texts = [attention(70, 32, rows=20, t=t, s=s, after=LATE) for t, s in (("bf16", "f32"), ("f16", "f16"))]
+    all_agree(tool, [*texts, attention(70, 20, 12, rows=20, after=LATE)])
+
+
 def test_what_it_leaves_to_others(planner: Tool) -> None:
-    """Few queries, long or odd keys, f32, and devices without such pieces."""
+    """Few queries, long keys, f32 of which all bits count, and devices without such pieces."""
     others = [attention(70, 64, rows=15, t="bf16"), attention(70, 256, rows=16, t="bf16")]
-    others += [attention(70, 40, rows=16, t="bf16"), attention(70, 64, rows=16), attention(8, 64, rows=16, t="bf16")]
+    others += [attention(70, 128, rows=16), attention(8, 64, rows=16, t="bf16")]
+    exact = "rhs_contracting_dims={3}, operand_precision={highest,highest}"
+    others.append(attention(70, 64, rows=16).replace("rhs_contracting_dims={3}", exact, 1))
     assert {planner.plan(text).kind for text in others} == {"attention"}
     old = Tool(target=target("v100"))
     assert old.plan(attention(70, 64, rows=16, t="bf16")).kind == "attention"

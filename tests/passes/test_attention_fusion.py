@@ -12,7 +12,7 @@ import hlo_opt
 from hlo_opt.analysis.targets import DeviceTarget, InLanes, target
 from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.ops.reduction.softmax import attention_products
-from tests.attention_modules import MASKED, SCALED, attention
+from tests.attention_modules import LATE, MASKED, SCALED, attention
 
 LONG = attention(2048, 64, t="bf16", scores=MASKED)
 SPLIT = (
@@ -61,9 +61,21 @@ def test_scores_and_weights_that_others_read_stay(result: str, shape: str) -> No
 
 
 def test_many_queries() -> None:
-    """On tensor cores they are one kernel, too; without these a library multiplies them."""
+    """On tensor cores they are one kernel, too; a library multiplies them where their blocks do not fill the device."""
     assert launched(attention(1024, 64, rows=1024, t="bf16")) == ["fusion"]
+    assert launched(attention(1024, 40, rows=1024, t="f16")) == ["fusion"]
+    assert launched(attention(1024, 32, rows=1024)) == ["fusion"]
     assert "dot" in launched(attention(1024, 64, rows=1024))
+
+
+@pytest.mark.parametrize("rows", [1, 1024])
+def test_results_that_are_divided_by_the_sum(rows: int) -> None:
+    """After the product with values there are fewer of them."""
+    text = attention(1024, 32, rows=rows, t="bf16", after=LATE)
+    assert launched(text) == ["fusion"]
+    read = text.replace("ROOT y", "y")
+    read = read[: read.rindex("}")] + f"  ROOT both = (bf16[2,3,{rows},32], f32[2,3,{rows}]) tuple(y, total)\n}}\n"
+    assert len(launched(read)) > 1
 
 
 def test_products_beside_a_softmax() -> None:

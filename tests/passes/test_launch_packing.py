@@ -44,6 +44,37 @@ def test_kernels_of_any_form_are_one_launch() -> None:
         np.testing.assert_array_equal(old, new)
 
 
+UPDATES = (
+    *INPUTS,
+    f"q = {ROW} parameter(2)",
+    "u = f32[8]{0} parameter(3)",
+    "i = s32[] parameter(4)",
+    f"d = {ROW} dynamic-update-slice(p, u, i)",
+    f"e = {ROW} dynamic-update-slice(q, u, i)",
+)
+
+
+def test_updates_of_two_buffers_are_one_launch() -> None:
+    module = module_of(*UPDATES, f"r = ({ROW}, {ROW}) tuple(d, e)")
+    made = packed(module)
+    (kernel,) = kernels(made)
+    assert [str(i.opcode) for i in kernel.called_by("calls").root.operands] == ["dynamic-update-slice"] * 2
+
+
+@pytest.mark.parametrize("reader", ["add(q, h)", "add(v, h)"])
+def test_an_update_that_waits_for_a_reader_of_its_buffer_is_left(reader: str) -> None:
+    """Else the buffer is copied first, whatever its size."""
+    module = module_of(
+        *UPDATES,
+        f"v = {ROW} bitcast(q)",
+        f"h = {ROW} cosine(d)",
+        f"late = {ROW} {reader}",
+        f"r = ({ROW}, {ROW}, {ROW}) tuple(d, e, late)",
+    )
+    (update,) = (i for i in packed(module).entry.instructions if i.name == "e")
+    assert update.opcode == "dynamic-update-slice"
+
+
 def test_what_needs_another_has_a_later_turn_and_is_left() -> None:
     module = module_of(
         *INPUTS, f"a = {ROW} cosine(p)", f"b = {ROW} reverse(a), dimensions={{0}}", f"r = ({ROW}, {ROW}) tuple(a, b)"

@@ -100,3 +100,81 @@ __device__ __forceinline__ hlo_piece hlo_multiply(hlo_piece sums, const hlo_frag
 #endif
   return sums;
 }
+
+// @hlo_leaves_out
+// Whether values whose weights are 0 need not be looked at: 0 times infinity is no number.
+__device__ __forceinline__ bool hlo_leaves_out() {
+#ifdef HLO_PRECISE
+  return false;
+#else
+  return true;
+#endif
+}
+
+// @hlo_tf32
+// A float as tensor cores take it: rounded to 10 bits, not cut off.
+__device__ __forceinline__ float hlo_tf32(float x) {
+#if defined(__CUDA_ARCH__) && !defined(HLO_PRECISE)
+  unsigned int made;
+  HLO_PTX_1("cvt.rna.tf32.f32", made, "r", x, "f");
+  return __uint_as_float(made);
+#else
+  return x;
+#endif
+}
+
+// @hlo_fragment_tf32
+// What a lane needs of 16 rows by 8 contracted elements (4 words), or of 8 by 8 columns (2), for `hlo_multiply_tf32`.
+template <int words, bool across, int line>
+__device__ __forceinline__ hlo_fragment_of<words> hlo_fragment_tf32(const float* from, int lane) {
+  hlo_fragment_of<words> made = {};
+#ifdef __CUDA_ARCH__
+  if constexpr (across) {  // `ldmatrix` turns pairs of bytes only
+    for (int k = 0; k < words; ++k) made.of[k] = __float_as_uint(from[(lane % 4 + 4 * k) * line + lane / 4]);
+  } else {  // a float is two of its elements
+    made = hlo_fragment<words, false, 2 * line>((const unsigned short*)from, lane);
+  }
+#endif
+  return made;
+}
+
+// @hlo_multiply_tf32
+// As `hlo_multiply`, with 8 contracted elements. With HLO_PRECISE what rounding leaves of an operand is multiplied,
+// too.
+template <int rows_line, bool across, int columns_line>
+__device__ __forceinline__ hlo_piece hlo_multiply_tf32(hlo_piece sums, const hlo_fragment_of<4>& a,
+                                                       const hlo_fragment_of<2>& b, const float* rows,
+                                                       const float* columns, int lane) {
+#ifdef __CUDA_ARCH__
+#ifdef HLO_PRECISE
+  hlo_fragment_of<4> high_a, low_a;
+  hlo_fragment_of<2> high_b, low_b;
+  for (int k = 0; k < 4; ++k) {
+    high_a.of[k] = a.of[k] & 0xffffe000u;
+    low_a.of[k] = __float_as_uint(__uint_as_float(a.of[k]) - __uint_as_float(high_a.of[k]));
+  }
+  for (int k = 0; k < 2; ++k) {
+    high_b.of[k] = b.of[k] & 0xffffe000u;
+    low_b.of[k] = __float_as_uint(__uint_as_float(b.of[k]) - __uint_as_float(high_b.of[k]));
+  }
+  HLO_WARP_MULTIPLY("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", sums.of, low_a.of, high_b.of);
+  HLO_WARP_MULTIPLY("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", sums.of, high_a.of, low_b.of);
+  HLO_WARP_MULTIPLY("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", sums.of, high_a.of, high_b.of);
+#else
+  HLO_WARP_MULTIPLY("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", sums.of, a.of, b.of);
+#endif
+#else
+  for (int high = 0; high < 2; ++high) {
+    for (int low = 0; low < 2; ++low) {
+      float total = 0.0f;
+      for (int k = 0; k < 8; ++k) {
+        const int column = lane % 4 * 2 + low;
+        total += rows[(lane / 4 + 8 * high) * rows_line + k] *
+                 (across ? columns[k * columns_line + column] : columns[column * columns_line + k]);
+      }
+      sums.of[2 * high + low] += total;
+    }
+  }
+#endif
+  return sums;
+}

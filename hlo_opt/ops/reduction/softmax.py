@@ -57,6 +57,11 @@ def _sum(total: Instruction, *, any_shape: bool, any_order: bool) -> Exponential
     powers = total.operands[0]
     while _rounds(powers):  # to an integer all but 1 become 0
         powers = powers.operands[0]
+    return of_powers(total, powers, any_shape=any_shape)
+
+
+def of_powers(total: Instruction, powers: Instruction, *, any_shape: bool) -> Exponentials | None:
+    """A sum as one of these exponentials, which are those that it adds up, or equal them."""
     if powers.opcode != "exponential" or powers.operands[0].opcode != "subtract":
         return None
     x, moved = powers.operands[0].operands
@@ -149,6 +154,18 @@ def divided(weights: Instruction, exponentials: Exponentials) -> Instruction | N
     return by if end is exponentials.total else None
 
 
+def weighs(weights: Instruction, exponentials: Exponentials) -> bool:
+    """Whether a value is the exponentials, perhaps rounded and moved, and perhaps divided by their sum."""
+    return divided(weights, exponentials) is not None or unmoved(weights) is exponentials.powers
+
+
+def unmoved(weights: Instruction) -> Instruction:
+    """What weights are a copy of, perhaps rounded and moved."""
+    while keeps_values(weights, COPIES | {"transpose"}) or _rounds(weights):
+        weights = weights.operands[0]
+    return weights
+
+
 def attention_products(instructions: Iterable[Instruction]) -> set[Instruction]:
     """The products of matrices on both sides of a softmax: of one, its values are computed, and in the other, they are
     weights."""
@@ -158,7 +175,7 @@ def attention_products(instructions: Iterable[Instruction]) -> set[Instruction]:
     if len(products) < 2:
         return found
     for exponentials in sums_of(every, any_shape=True):
-        after = [i for i in products if any(divided(o, exponentials) is not None for o in i.operands[:2])]
+        after = [i for i in products if any(weighs(o, exponentials) for o in i.operands[:2])]
         before = _products_above(exponentials.x) if after else []
         if len(before) == 1:
             found.update((*before, *after))
@@ -173,14 +190,25 @@ def roundings_between(instructions: Iterable[Instruction]) -> set[Instruction]:
     found: set[Instruction] = set()
     for exponentials in sums_of(every, any_shape=True) if products else ():
         difference, of_sum = exponentials.powers.operands[0], exponentials.total.operands[0]
-        if not any(divided(o, exponentials) is not None for product in products for o in product.operands[:2]):
-            continue
-        stack = [difference, of_sum]
+        weighted = [i for i in products if any(weighs(o, exponentials) for o in i.operands[:2])]
+        after = _below(weighted)
+        stack = [difference, of_sum] if weighted else []
         while stack:
             current = stack.pop()
-            if current not in found and current not in products:
+            if current not in found and current not in products and current not in after:
                 found.add(current)
                 stack += current.users
+    return found
+
+
+def _below(values: Iterable[Instruction]) -> set[Instruction]:
+    """What needs any of some values."""
+    found, stack = set[Instruction](), [user for value in values for user in value.users]
+    while stack:
+        current = stack.pop()
+        if current not in found:
+            found.add(current)
+            stack += current.users
     return found
 
 
