@@ -338,12 +338,11 @@ struct Turns {
 };
 inline Turns turns_now;
 
-// `together` blocks of a launch from `start` on, or all that are `left_over`, taking turns; false without memory for them
-HLO_UNSEEN inline bool run_together(const Launch& launch, void** pointers, unsigned int start,
-                                    unsigned int left_over) {
+// `together` blocks of a launch from `start` on, or all `others`, taking turns; false without memory for them
+HLO_UNSEEN inline bool run_together(const Launch& launch, void** pointers, unsigned int start, unsigned int others) {
   const __SIZE_TYPE__ shared = launch.shared_end > launch.shared ? launch.shared_end - launch.shared : 0;
   const __SIZE_TYPE__ each = (bytes_of(launch.block) + shared + 4095) / 4096 * 4096;
-  const unsigned int count = left_over < launch.together ? left_over : launch.together;
+  const unsigned int count = others < launch.together ? others : launch.together;
   char* const memory = mapped(each * count);
   if (!memory) return false;
   turns_now = {&launch, start, memory, each, 0};
@@ -430,11 +429,6 @@ HLO_UNSEEN inline unsigned long long meet(Kind kind, int line, unsigned int mask
   self.source = source;
   wait(at_warp, line);
   return self.given;
-}
-
-// a thread has taken the number of its block: others may start before it goes on, or even come to where they wait for it
-HLO_UNSEEN inline void turn_taken(int line) {
-  if (turns_now.launch && turns_now.launch->in_turn) wait(at_rest, line);
 }
 
 HLO_UNSEEN inline int lane() { return block->current % 32; }
@@ -593,7 +587,6 @@ HLO_UNSEEN static inline void multiply(Ptx<hash("mma.sync.aligned.m16n8k16.row.c
 #define HLO_WARP_MULTIPLY(name, sums, a, b) hlo::multiply(HLO_OF_WARP(name), __LINE__, sums, a, b)
 #define __syncthreads() hlo::sync_threads(__LINE__)
 #define __nanosleep(ns) hlo::wait(hlo::at_rest, __LINE__)
-#define HLO_TURN_TAKEN() hlo::turn_taken(__LINE__)
 #define __syncwarp hlo::At{__LINE__}.sync_warp
 #define __shfl_sync(...) hlo::shuffle(__LINE__, __VA_ARGS__)
 #define __shfl_down_sync(...) hlo::shuffle_down(__LINE__, __VA_ARGS__)

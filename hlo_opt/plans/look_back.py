@@ -37,8 +37,14 @@ THREADS = 256
 """Threads per block: several blocks of a multiprocessor hide each other's waiting."""
 MOST_KEPT = 32
 """Limit of registers in which a thread keeps its partial results."""
+RESIDENT = 3
+"""Resident blocks of a multiprocessor for which registers must suffice. Left alone, the compiler may spill some of what
+is kept to fit one more."""
 MOST_ROUNDS = 8
 """Limit of vectors of a thread."""
+MOST_LINES = 2
+"""Limit of lines for each multiprocessor: more keep the device busy with a block for each line, which waits for no
+other."""
 BLOCKS_PER_CORE = 2
 """Blocks for each multiprocessor, as far as a line has elements for them: then threads have fewer elements."""
 
@@ -93,7 +99,7 @@ class LookBack(Prefixes):
 
     def segment(self, block: int) -> Segment[LookBack]:
         """The segment in a launch of blocks of that size, which is at least `self.block`."""
-        return Segment(self, self.lines.count * self.tiles, self.vector, folded=self.windows)
+        return Segment(self, self.lines.count * self.tiles, self.vector, folded=self.windows, resident=RESIDENT)
 
     def meeting_places(self, block: int) -> int:
         """The number of partial results in shared memory for each window: one for each warp and round."""
@@ -113,7 +119,8 @@ def match(
         return [], list(roots)
     found, rest = list[LookBack](), list(roots)
     for part in cumulative.match(region, roots, target, room)[0]:
-        if part.in_rows and part.tiles > 1 and not size_in(part.lines.shape):
+        is_few = part.lines.count < MOST_LINES * target.core_count
+        if is_few and part.in_rows and part.tiles > 1 and not size_in(part.lines.shape):
             made = LookBack(part.stages, part.roots, part.lines, part.cores, part.aligns)
             if made.tiles > 1 and made.shared_bytes(made.block) <= room:
                 room -= made.shared_bytes(made.block)
@@ -155,7 +162,8 @@ def walks(region: Region, segment: Segment[LookBack], launch: Launch) -> list[Wa
             barriers=2 * turns + 1,
             shuffles=turns * (part.rounds * per_round + 3 * per_round),  # and those of the first warp
             shared=turns * 2 / part.vector,
-            trips=2 * turns,  # the results of tiles, and those of groups
+            trips=turns * (1 + (part.groups > 1)),  # the results of tiles, and those of groups
+            looks=1,  # for the number of the tile
             keeps=True,
             registers=part.rounds * (part.vector * words + 2),
         )
