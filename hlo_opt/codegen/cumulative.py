@@ -90,7 +90,7 @@ class _Folding:
     def of(cls, builder: Builder, part: Prefixes, block: int, window: Instruction) -> _Folding:
         """Declare the variables."""
         inits = tuple(builder.value(init, ()) for init in window.operands[len(window.operands) // 2 :])
-        carries = _variables(builder, window, inits)
+        carries = variables(builder, window, inits)
         size = part.meeting_places(block)
         kinds = [register_type(t) for t in running_types(window)] if size else []
         tables = [builder.array(kind, builder.numbered("partial"), size, shared=True) for kind in kinds]
@@ -98,12 +98,14 @@ class _Folding:
 
 
 @dataclass(frozen=True)
-class _Folded:
-    """A window whose results are known: what a thread kept of each of its elements, and the fold of all before them."""
+class Folded:
+    """A window whose results are known: what a thread kept of each of its elements from number `first` on, and the fold
+    of all before them."""
 
     fold: Fold
     kept: Sequence[Name]
     front: Sequence[Code]
+    first: Expression
 
     def provide(
         self, builder: Builder, part: Prefixes, line: Expression, along: Expression, number: Expression
@@ -111,11 +113,78 @@ class _Folded:
         """Provide the results at element `number` of the thread."""
         window, index = self.fold.reduce, part.lines.index(line, along)
         builder.name_after(window)
-        values = [cell(array, builder.text(number)) for array in self.kept]
-        results = _folded(builder, part, self.fold, self.front, values)
+        values = [cell(array, builder.text(add(self.first, number))) for array in self.kept]
+        results = folded(builder, part, self.fold, self.front, values)
         builder.name_after(window)
         for n, (leaf, value) in enumerate(zip(window.shape.leaves(), results, strict=True)):
             builder.provide(window, n if window.shape.is_tuple else None, index, builder.bind(leaf.type, value))
+
+
+@dataclass(frozen=True)
+class Elements:
+    """A thread's neighbours in a line. `inside`: the condition that there are any."""
+
+    part: Prefixes
+    line: Expression
+    inside: Code
+    step: Variable | _Vector
+
+    @classmethod
+    def of(cls, builder: Builder, part: Prefixes, line: Expression, place: Variable) -> Elements:
+        """Those of vector number `place` of the line."""
+        steps, inside = part.steps, NOTHING
+        if place.high >= steps and not part.is_peeled:
+            inside = Code(code("{} < {}", place, steps).pieces, says=(Condition(place, 0, steps - 1),))
+        step = Variable(0, steps - 1, place.name)
+        return cls(part, line, inside, _Vector.of(builder, part, line, step) if part.is_peeled else step)
+
+    def each(self, builder: Builder, computes: tuple[Compute, Compute], guard: Code = NOTHING) -> None:
+        """Emit them, with the second of `computes` where an end of the row is among them."""
+        with builder.branch(self.inside):
+            _each(builder, self.part, self.step, computes, guard)
+
+    def fold(
+        self,
+        builder: Builder,
+        folds: Sequence[Fold],
+        kept: Sequence[Sequence[Name]],
+        earlier: Sequence[Folded],
+        first: Expression,
+    ) -> None:
+        """Fold them in order, and keep what is found at each, from number `first` on. `earlier` windows are known."""
+        part, line = self.part, self.line
+
+        def fold_in(to: Builder, along: Expression, number: Expression, *, at_end: bool = False) -> list[Store]:
+            for window in earlier:
+                window.provide(to, part, line, along, number)
+            for fold, arrays in zip(folds, kept, strict=True):
+                values = [to.value(o, part.lines.index(line, along)) for o in fold.operands]
+                to.name_after(fold.reduce)
+                is_first = isinstance(number, Constant)
+                begins = code("{} == 0", number)
+                if at_end:
+                    begins = code("{} || {} == 0", begins, to.text(along))
+                with to.branch(NOTHING if is_first else begins):
+                    assign(to, fold.accumulators, values)
+                if not is_first:
+                    with to.otherwise():
+                        assign(to, fold.accumulators, folded(to, part, fold, fold.accumulators, values))
+                for array, value in zip(arrays, fold.accumulators, strict=True):
+                    to.assign(cell(array, to.text(add(first, number))), value)
+            return []
+
+        self.each(builder, (fold_in, partial(fold_in, at_end=True)))
+
+    def write(self, builder: Builder, done: Sequence[Folded], writes: Sequence[Write], guard: Code = NOTHING) -> None:
+        """Write the outputs at them, where `guard` holds."""
+        part, line = self.part, self.line
+
+        def write(to: Builder, along: Expression, number: Expression) -> list[Store]:
+            for window in done:
+                window.provide(to, part, line, along, number)
+            return [s for w in writes for s in w.stores(to, part.lines.index_of(w.root, line, along))]
+
+        self.each(builder, (write, write), guard)
 
 
 def _tile(
@@ -127,63 +196,18 @@ def _tile(
     writes: Sequence[Write],
 ) -> None:
     """Emit one tile of a line; `place` is the number of the thread's vector in its line."""
-    steps = part.steps
-    inside = NOTHING
-    if part.threads * part.tiles > steps and not part.is_peeled:
-        inside = Code(code("{} < {}", place, steps).pieces, says=(Condition(place, 0, steps - 1),))
-    step = Variable(0, steps - 1, place.name)
-    vector = _Vector.of(builder, part, at, step) if part.is_peeled else None
-    done: list[_Folded] = []
+    elements = Elements.of(builder, part, at.line, place)
+    step = Variable(0, part.steps - 1, place.name)
+    done: list[Folded] = []
     for stage in folding:
-        earlier = list(done)
-        folds = [
-            Fold(f.window, running_types(f.window), _variables(builder, f.window, None), starts_with_init=False)
-            for f in stage
-        ]
-        kept = [[_array(builder, register_type(t), part.vector) for t in fold.types] for fold in folds]
-
-        def fold_in(
-            to: Builder,
-            along: Expression,
-            number: Expression,
-            *,
-            at_end: bool = False,
-            folds: Sequence[Fold] = folds,
-            kept: Sequence[Sequence[Name]] = kept,
-            earlier: Sequence[_Folded] = earlier,
-        ) -> list[Store]:
-            for folded in earlier:
-                folded.provide(to, part, at.line, along, number)
-            for fold, arrays in zip(folds, kept, strict=True):
-                values = [to.value(o, part.lines.index(at.line, along)) for o in fold.operands]
-                to.name_after(fold.reduce)
-                first = isinstance(number, Constant)
-                begins = code("{} == 0", number)
-                if at_end:
-                    begins = code("{} || {} == 0", begins, to.text(along))
-                with to.branch(NOTHING if first else begins):
-                    _assign(to, fold.accumulators, values)
-                if not first:
-                    with to.otherwise():
-                        _assign(to, fold.accumulators, _folded(to, part, fold, fold.accumulators, values))
-                for array, value in zip(arrays, fold.accumulators, strict=True):
-                    to.assign(cell(array, to.text(number)), value)
-            return []
-
-        with builder.branch(inside):
-            _each(builder, part, vector or step, (fold_in, partial(fold_in, at_end=True)), NOTHING)
+        folds = [open_fold(builder, f.window) for f in stage]
+        kept = [[array_of(builder, register_type(t), part.vector) for t in fold.types] for fold in folds]
+        elements.fold(builder, folds, kept, list(done), constant(0))
         for fold, arrays, f in zip(folds, kept, stage, strict=True):
-            front = _variables(builder, f.window, None)
+            front = variables(builder, f.window, None)
             _hand_on(builder, part, at, fold, f, step, front)
-            done.append(_Folded(fold, arrays, front))
-
-    def write(to: Builder, along: Expression, number: Expression) -> list[Store]:
-        for folded in done:
-            folded.provide(to, part, at.line, along, number)
-        return [s for w in writes for s in w.stores(to, part.lines.index_of(w.root, at.line, along))]
-
-    with builder.branch(inside):
-        _each(builder, part, vector or step, (write, write), at.live)
+            done.append(Folded(fold, arrays, front, constant(0)))
+    elements.write(builder, done, writes, at.live)
 
 
 @dataclass(frozen=True)
@@ -197,12 +221,12 @@ class _Vector:
     line: Expression
 
     @classmethod
-    def of(cls, builder: Builder, part: Prefixes, at: _Place, step: Variable) -> _Vector:
+    def of(cls, builder: Builder, part: Prefixes, line: Expression, step: Variable) -> _Vector:
         """A step of a row that is not aligned."""
-        begin = builder.declare_index("begin", multiply(at.line, part.lines.length))
+        begin = builder.declare_index("begin", multiply(line, part.lines.length))
         first = multiply(add(divide(begin, part.vector), step), part.vector)
         end = builder.text(add(begin, constant(part.lines.length)))
-        return cls(builder.declare_index("first", first), builder.text(begin), end, at.line)
+        return cls(builder.declare_index("first", first), builder.text(begin), end, line)
 
 
 def _each(
@@ -260,7 +284,7 @@ def _hand_on(
     """Set `front` to the fold of everything before a thread's elements, given its own fold of them."""
     builder.name_after(fold.reduce)
     if part.threads == 1:
-        _assign(builder, front, folding.carries)
+        assign(builder, front, folding.carries)
         return
     chain = ThreadChain(abreast=part.abreast)
     builder.add(chain)
@@ -268,7 +292,7 @@ def _hand_on(
         if part.in_rows:
             _among_row(builder, part, at, fold, folding, front)
         else:
-            _assign(builder, [cell(table, builder.text(at.thread)) for table in folding.tables], fold.accumulators)
+            assign(builder, [cell(table, builder.text(at.thread)) for table in folding.tables], fold.accumulators)
             own, count = at.lane, part.threads
             _after_others(
                 builder, part, fold, folding, front, own, lambda k: add(multiply(k, part.abreast), at.own), count
@@ -279,9 +303,9 @@ def _hand_on(
         lane = constant(0) if part.in_rows else at.own
         last = [cell(array.name, builder.text(lane)) for array in handed]
         with builder.branch(code("{} == 0", step)):
-            _assign(builder, last, folding.inits)
-        _assign(builder, front, last)
-        _assign(builder, last, _folded(builder, part, fold, front, fold.accumulators))
+            assign(builder, last, folding.inits)
+        assign(builder, front, last)
+        assign(builder, last, folded(builder, part, fold, front, fold.accumulators))
 
 
 def _among_row(
@@ -292,32 +316,37 @@ def _among_row(
     lane = at.lane
     if threads > WARP:
         lane = builder.declare("warp_lane", modulo(Variable(0, threads - 1, at.lane.name), WARP))
-
-    def before(distance: Code) -> list[Code]:
-        return [
-            builder.bind_exact(t, shuffled(t, "up", name, distance))
-            for t, name in zip(fold.types, fold.accumulators, strict=True)
-        ]
-
-    distance = builder.fresh("distance")
-    builder.advise("unroll")
-    test = code("{} < {}", distance, min(threads, WARP))
-    with builder.loop_while("int", distance, code("1"), test, code("{} *= 2", distance)):
-        others = before(of(distance))
-        with builder.branch(code("{} >= {}", lane, distance)):
-            _assign(builder, fold.accumulators, _folded(builder, part, fold, others, fold.accumulators))
-    others = before(code("1"))
+    fold_warp(builder, part, fold, lane, min(threads, WARP))
+    others = of_lanes(builder, fold, "up", code("1"))
     if threads > WARP:
         with builder.branch(code(f"{{}} == {WARP - 1}", lane)):
             warp = builder.text(divide(at.thread, WARP))
-            _assign(builder, [cell(table, warp) for table in folding.tables], fold.accumulators)
+            assign(builder, [cell(table, warp) for table in folding.tables], fold.accumulators)
         of_row = builder.declare("warp", divide(Variable(0, threads - 1, at.lane.name), WARP))
         first = multiply(at.own, threads // WARP)
         _after_others(builder, part, fold, folding, front, of_row, lambda k: add(first, k), threads // WARP)
     else:
-        _assign(builder, front, folding.carries)
+        assign(builder, front, folding.carries)
     with builder.branch(code("{} > 0", lane)):
-        _assign(builder, front, _folded(builder, part, fold, front, others))
+        assign(builder, front, folded(builder, part, fold, front, others))
+
+
+def fold_warp(builder: Builder, part: Prefixes, fold: Fold, lane: Variable, lanes: int) -> None:
+    """Fold the accumulators of each of the first `lanes` lanes of a warp with those of the lanes before it."""
+    distance = builder.fresh("distance")
+    builder.advise("unroll")
+    with builder.loop_while("int", distance, code("1"), code("{} < {}", distance, lanes), code("{} *= 2", distance)):
+        others = of_lanes(builder, fold, "up", of(distance))
+        with builder.branch(code("{} >= {}", lane, distance)):
+            assign(builder, fold.accumulators, folded(builder, part, fold, others, fold.accumulators))
+
+
+def of_lanes(builder: Builder, fold: Fold, kind: str, lane: Code) -> list[Code]:
+    """The accumulators of another lane of the warp (see `Shuffle`)."""
+    return [
+        builder.bind_exact(t, shuffled(t, kind, name, lane))
+        for t, name in zip(fold.types, fold.accumulators, strict=True)
+    ]
 
 
 def _after_others(
@@ -337,15 +366,15 @@ def _after_others(
     name = Name(number.name)
     with builder.loop_while("int", name, code("0"), code("{} < {}", name, count), code("++{}", name)):
         with builder.branch(code("{} == {}", name, own)):
-            _assign(builder, front, folding.carries)
+            assign(builder, front, folding.carries)
         at = builder.text(place(number))
         values = [builder.bind_exact(t, cell(table, at)) for t, table in zip(fold.types, folding.tables, strict=True)]
-        _assign(builder, folding.carries, _folded(builder, part, fold, folding.carries, values))
+        assign(builder, folding.carries, folded(builder, part, fold, folding.carries, values))
     if part.tiles > 1:
         builder.add(Barrier())
 
 
-def _variables(builder: Builder, window: Instruction, values: Sequence[Code] | None) -> tuple[Code, ...]:
+def variables(builder: Builder, window: Instruction, values: Sequence[Code] | None) -> tuple[Code, ...]:
     """Variables of a window's accumulator types, initialised with these values or zeros."""
     builder.name_after(window)
     types = running_types(window)
@@ -353,16 +382,22 @@ def _variables(builder: Builder, window: Instruction, values: Sequence[Code] | N
     return tuple(builder.variable(t, start) for t, start in zip(types, starts, strict=True))
 
 
-def _array(builder: Builder, kind: str, size: int) -> Name:
+def open_fold(builder: Builder, window: Instruction, values: Sequence[Code] | None = None) -> Fold:
+    """A fold with variables of its own, which hold these values, or nothing yet."""
+    return Fold(window, running_types(window), variables(builder, window, values), starts_with_init=False)
+
+
+def array_of(builder: Builder, kind: str, size: int) -> Name:
+    """An array of a thread for what it keeps."""
     return builder.array(kind, builder.numbered("kept"), size)
 
 
-def _folded(builder: Builder, part: Prefixes, fold: Fold, earlier: Sequence[Code], later: Sequence[Code]) -> list[Code]:
+def folded(builder: Builder, part: Prefixes, fold: Fold, earlier: Sequence[Code], later: Sequence[Code]) -> list[Code]:
     """Fold earlier and later parts (along the walk) in array order."""
     return fold.combined(builder, later, earlier) if part.lines.is_reversed else fold.combined(builder, earlier, later)
 
 
-def _assign(builder: Builder, names: Sequence[Code], values: Sequence[Code]) -> None:
+def assign(builder: Builder, names: Sequence[Code], values: Sequence[Code]) -> None:
     """Assign to each variable the value at the same position."""
     for name, value in zip(names, values, strict=True):
         builder.assign(name, value)

@@ -1,8 +1,14 @@
 // Clusters of blocks, for kernels whose blocks write to each other's shared memory: the blocks of a cluster take turns
-// (host_fibres.h).
+// (host_fibres.h). So do blocks that take a number and wait for those before them.
 #pragma once
 
 namespace hlo {
+
+// a thread has taken its block's number: others may start before it goes on, and come to where they wait for it
+HLO_UNSEEN inline void turn_taken(int line) {
+  if (turns_now.launch && turns_now.launch->in_turn) wait(at_rest, line);
+}
+#define HLO_TURN_TAKEN() hlo::turn_taken(__LINE__)
 
 // the barrier of a cluster that says that its blocks run, what others write to a block's shared memory, and how a block
 // waits for all of it. One thread of a block looks for what other blocks do, and the others wait for it

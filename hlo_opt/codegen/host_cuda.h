@@ -95,6 +95,7 @@ struct Launch {
   unsigned int grid, block;
   bool meets, any_order;  // threads of a block wait for each other; blocks may come in any order
   unsigned int together;  // the number of neighbouring blocks that wait for each other
+  bool in_turn;  // they wait for those that have started before them only, and run together so that some do
   char *shared, *shared_end;
   const Array* arrays;
   int inputs, outputs;

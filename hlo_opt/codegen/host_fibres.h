@@ -154,8 +154,8 @@ HLO_UNSEEN inline void give(Fibre& to, int first, unsigned int group) {
   }
 }
 
-// lets go on the lanes of a warp that have met, when none of them runs; false where they wait for one that does not
-// come
+// lets go on the lanes of a warp that have met, when none of them runs; false where they wait for one that rests, or,
+// with a finding, for one that does not come
 HLO_UNSEEN inline bool meet_warp(int first, int last) {
   unsigned int left = 0, alive = 0, gone = 0;
   for (int i = first; i < last; ++i) {
@@ -183,6 +183,8 @@ HLO_UNSEEN inline bool meet_warp(int first, int last) {
       if (group >> k & 1u) block->fibres[first + k].state = running;
   }
   if (gone) return true;
+  for (int i = first; i < last; ++i)
+    if (block->fibres[i].state == at_rest) return false;
   const int one = __builtin_ctz(waiting);
   const unsigned int others = block->fibres[first + one].mask & alive;
   for (int k = 0; k < 32; ++k)
@@ -211,7 +213,7 @@ HLO_UNSEEN inline bool run_warp(int first, int last) {
     for (int i = first; i < last; ++i) waiting |= block->fibres[i].state == at_warp;
     if (finding[0]) return false;
     if (!waiting) return true;
-    if (!meet_warp(first, last)) return false;
+    if (!meet_warp(first, last)) return !finding[0];
   }
 }
 
@@ -336,11 +338,11 @@ struct Turns {
 };
 inline Turns turns_now;
 
-// `together` blocks of a launch from `start` on, taking turns; false without memory for them
-HLO_UNSEEN inline bool run_together(const Launch& launch, void** pointers, unsigned int start) {
+// `together` blocks of a launch from `start` on, or all `others`, taking turns; false without memory for them
+HLO_UNSEEN inline bool run_together(const Launch& launch, void** pointers, unsigned int start, unsigned int others) {
   const __SIZE_TYPE__ shared = launch.shared_end > launch.shared ? launch.shared_end - launch.shared : 0;
   const __SIZE_TYPE__ each = (bytes_of(launch.block) + shared + 4095) / 4096 * 4096;
-  const unsigned int count = launch.together;
+  const unsigned int count = others < launch.together ? others : launch.together;
   char* const memory = mapped(each * count);
   if (!memory) return false;
   turns_now = {&launch, start, memory, each, 0};
@@ -393,6 +395,7 @@ HLO_UNSEEN inline bool run_together(const Launch& launch, void** pointers, unsig
   for (unsigned int n = 0; n < count; ++n) free(((Block*)(memory + each * n))->touched);
 #endif
   munmap(memory, each * count);
+  turns_now.launch = 0;
   return true;
 }
 

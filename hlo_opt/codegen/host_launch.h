@@ -37,7 +37,7 @@ HLO_UNSEEN static int run(const Launch& launch, void** pointers) {
   gridDim = {launch.grid, 1, 1};
 #ifdef HLO_FIBRES
   for (unsigned int n = 0; launch.together && n < launch.grid && is_fine && !finding[0]; n += launch.together)
-    is_fine = run_together(launch, pointers, n);
+    is_fine = run_together(launch, pointers, n, launch.grid - n);
 #endif
   for (unsigned int n = 0; n < launch.grid && !launch.together && is_fine && !finding[0]; ++n) {
     blockIdx = {(unsigned int)blocks[n], 0, 0};

@@ -13,12 +13,14 @@ from collections.abc import Sequence
 from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.lanes import launcher_name, shim
 from hlo_opt.codegen.scalars import memory_type
-from hlo_opt.codegen.threads import changed_at_once, keeps_memory, threads_meet
+from hlo_opt.codegen.threads import changed_at_once, keeps_memory, takes_turns, threads_meet
 from hlo_opt.ir import Shape
 from hlo_opt.ir.size import NAME as SIZE
 from hlo_opt.ir.size import most, unsigned
 from hlo_opt.ops.code import Name
 
+IN_TURN = 7
+"""Blocks that run at the same time where blocks wait for those before them: enough for some to wait for several."""
 WAITING = 70
 """The first devices whose threads say that they wait for others: a fibre that does not would wait for ever."""
 
@@ -62,7 +64,7 @@ def _launch(kernel: Kernel, section: str) -> str:
     in_any_order = keeps_memory(kernel) and not kernel.in_order
     facts = (
         f"{unsigned(kernel.launch.grid)}, {kernel.launch.block}, {_truth(threads_meet(kernel))}, "
-        f"{_truth(in_any_order)}, {_together(kernel)}, &shared, &shared_end, arrays, "
+        f"{_truth(in_any_order)}, {_together(kernel)}, {_truth(takes_turns(kernel))}, &shared, &shared_end, arrays, "
         f"{len(kernel.inputs)}, {len(kernel.outputs)}"
     )
     table = f'const hlo::Array arrays[] = {{\n{arrays}  {{"", 0, 0, 8}}}};\n'
@@ -108,6 +110,8 @@ def _together(kernel: Kernel) -> str:
     """How many blocks run at the same time because they wait for each other; 0: each block alone."""
     if kernel.launch.cooperative:
         return unsigned(kernel.launch.grid)
+    if takes_turns(kernel):
+        return str(IN_TURN)
     return str(kernel.launch.cluster if kernel.launch.cluster > 1 else 0)
 
 

@@ -140,7 +140,11 @@ HLO_UNSEEN inline bool look(const void* at) {
   return true;
 }
 
+// the block of which a thread has seen the flag of another, with no fence after that; by the thread's number
+inline unsigned int flagged[1024];
+
 HLO_UNSEEN inline void publish() {
+  if (flagged[here.thread] == here.block) flagged[here.thread] = 0;
   if (blocks_meet) {
     fenced = here;
     if (looked.block == here.block && looked.thread == here.thread && looked.grids > here.grids)
@@ -162,6 +166,16 @@ HLO_UNSEEN inline void count_block() {
   }
 }
 
+// a block sets a flag for all that it has left so far, and a thread looks at one
+HLO_UNSEEN inline void set_flag(volatile unsigned int* flag) {
+  if (is_launched) count_block();
+  *flag = 1u;
+}
+HLO_UNSEEN inline unsigned int flag_at(const volatile unsigned int* flag) {
+  if (*flag) flagged[here.thread] = here.block;
+  return *flag;
+}
+
 HLO_UNSEEN inline void begin(const Launch& launch, void** pointers) {
   seed = launches;
   for (int k = 0; k < launch.inputs + launch.outputs; ++k) {
@@ -180,10 +194,11 @@ HLO_UNSEEN inline void begin(const Launch& launch, void** pointers) {
     of.end = of.start + count * of.size / (of.bits < 8 ? 8 / of.bits : 1);
   }
   for (Left& at : left) at.address = 0;
+  __builtin_memset(flagged, 0, sizeof flagged);
   lefts = 0;
   meeting = 0;
   arrivals = 0;
-  blocks_meet = launch.together ? launch.grid : 0;
+  blocks_meet = launch.together && !launch.in_turn ? launch.grid : 0;
   fenced = looked = Place();
   is_launched = true;
 }
@@ -221,6 +236,8 @@ HLO_UNSEEN inline void seen(const void* address, long long bytes, Access access)
       if (at && !at->writer.block) HLO_FOUND("a part of a result is read before it is written");
       else if (at && at->writer.block != here.block && !at->is_counted)
         HLO_FOUND("a part of a result is read by another block before its own is counted");
+      else if (at && at->writer.block != here.block && flagged[here.thread] == here.block)
+        HLO_FOUND("a part of a result is read with no fence after its flag");
     }
     return;
   }
@@ -266,6 +283,8 @@ template <typename T> HLO_UNSEEN static inline void updated(T* p, T old, T made,
 }  // namespace hlo
 
 static inline void __threadfence() { hlo::publish(); }
+#define HLO_SET_FLAG(flag) hlo::set_flag(flag)
+#define HLO_FLAG(flag) hlo::flag_at(flag)
 
 #define HLO_SEEN(name, bytes, access)                                                                   \
   extern "C" HLO_UNSEEN __attribute__((weak, visibility("hidden"))) void __tsan_##name(void* address) { \

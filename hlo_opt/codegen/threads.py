@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hlo_opt.codegen.kernel import Kernel
-from hlo_opt.codegen.tree import Barrier, ClusterBarrier, Fence, GridBarrier, Kept, Leave, Statement, codes_of, walk
+from hlo_opt.codegen.tree import (
+    Barrier,
+    ClusterBarrier,
+    Fence,
+    GridBarrier,
+    Kept,
+    Leave,
+    Statement,
+    codes_of,
+    functions_in,
+    walk,
+)
 from hlo_opt.ops.code import Address, Code, Function, Name, Shuffle
 
 
@@ -35,6 +46,11 @@ def threads_meet(kernel: Kernel) -> bool:
 def meets_in_grid(statements: Sequence[Statement]) -> bool:
     """Whether the blocks of a launch wait for each other in these statements."""
     return any(isinstance(statement, GridBarrier) for statement in walk(statements))
+
+
+def takes_turns(kernel: Kernel) -> bool:
+    """Whether blocks wait for those that have started before them."""
+    return "hlo_take_turn" in functions_in(kernel.tree.body)
 
 
 def leaves(statements: Sequence[Statement]) -> bool:

@@ -2,7 +2,8 @@
 
 Each line is divided into parts of a length near its square root. The parts are folded; a cumulative window over their
 results gives the value before each part; a cumulative window within each part adds that value. Three kernels read the
-array twice and write it once: the price of one kernel says where they are quicker. The order of elements stays; the
+array twice and write it once: the price of one kernel says where they are quicker. That is where lines are not
+contiguous in memory: for others, one kernel looks back (see `plans/look_back.py`). The order of elements stays; the
 order in which they are folded does not. XLA does the same to every such window
 (xla/service/reduce_window_rewriter.cc, TryOptimizeCumSumOrProd).
 """

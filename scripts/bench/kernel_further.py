@@ -107,6 +107,11 @@ def _widest(x: Array) -> tuple[Array, Array]:
     return x.max(-1), jnp.argmax(x, -1)
 
 
+def _affine(a: Array, b: Array) -> Array:
+    """x -> a x + b, one after another, of 0."""
+    return lax.associative_scan(lambda x, y: (y[0] * x[0], y[0] * x[1] + y[1]), (a, b), axis=1)[1]
+
+
 def _rows() -> list[Program]:
     def total(x: Array) -> Array:
         return x.sum(-1, dtype=F32)
@@ -152,6 +157,11 @@ def _columns() -> list[Program]:
         _pattern("softmax over 1 f32 4096x10x900", lambda x: jax.nn.softmax(x, 1), spec(F32, 4096, 10, 900)),
         _pattern("argmax over 0 f32 8192x4096", lambda x: jnp.argmax(x, 0), spec(F32, 8192, 4096)),
         _pattern("argmax over 1 f32 64x1000x512", lambda x: jnp.argmax(x, 1), spec(F32, 64, 1000, 512)),
+        _pattern("cumsum reversed bf16 33.6M", lambda x: lax.cumsum(x, reverse=True), spec(BF16, 1 << 25)),
+        _pattern("cumsum of products f32 16x1048577", lambda x, y: jnp.cumsum(x * y, 1) * 2,
+            *[spec(F32, 16, (1 << 20) + 1)] * 2),
+        _pattern("cumulative log-sum-exp f32 16.7M", lax.cumlogsumexp, spec(F32, 1 << 24)),
+        _pattern("associative scan of affine maps f32 1x4194304", _affine, *[spec(F32, 1, 1 << 22)] * 2),
         _pattern("cumsum over 1 f32 64x1024x512", lambda x: jnp.cumsum(x, 1), spec(F32, 64, 1024, 512)),
         _pattern("cumsum over 0 f32 8192x4096", lambda x: jnp.cumsum(x, 0), spec(F32, 8192, 4096)),
         _pattern("group norm f32 64x56x56x256", _group_norm, spec(F32, 64, 56, 56, 256), spec(F32, 256),

@@ -1,4 +1,4 @@
-"""Long cumulative windows over few lines: which are split, into what, and that the values stay."""
+"""Long cumulative windows over few lines across memory: which are split, into what, and that the values stay."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def opcodes(module: hlo_opt.Module) -> list[str]:
 @pytest.mark.parametrize(
     ("shape", "axis", "kind", "opcode"),
     [
-        ((LONG,), 0, "s32", "add"),
-        ((LONG + 27,), 0, "s32", "add"),  # a prime number
-        ((3, 3 * LONG), 1, "u8", "multiply"),
+        ((LONG, 2), 0, "s32", "add"),
+        ((LONG + 27, 3), 0, "s32", "add"),  # a prime number
+        ((3 * LONG, 3), 0, "u8", "multiply"),
         ((20000, 3), 0, "s16", "xor"),
         ((2, LONG + 1, 3), 1, "s32", "add"),
         ((LONG + 27, 2), 0, "pred", "or"),
@@ -46,7 +46,7 @@ def test_the_values_stay(shape: tuple[int, ...], axis: int, kind: str, opcode: s
     assert opcodes(made).count("reduce-window") == 2 and opcodes(made).count("reduce") == 1
     dtype = module.entry.root.shape.type.dtype
     given = (np.random.default_rng(1).integers(0, 7, shape) * (kind != "pred")).astype(dtype)
-    given.reshape(-1)[shape[-1] // 2] = 1
+    given.reshape(-1)[shape[0] // 2] = 1
     (want,), (got,) = hlo_opt.evaluate(module, [given]), hlo_opt.evaluate(made, [given])
     np.testing.assert_array_equal(got, want)
     fused, _ = hlo_opt.fuse(module)
@@ -54,7 +54,7 @@ def test_the_values_stay(shape: tuple[int, ...], axis: int, kind: str, opcode: s
 
 
 def with_reducer(body: str, kind: str = "f32", init: str = "0", size: int = LONG, reverse: bool = False) -> str:
-    text = cumulative((size,), 0, kind, "add", init, reverse=reverse)
+    text = cumulative((size, 2), 0, kind, "add", init, reverse=reverse)
     return text.replace(f"ROOT z = {kind}[] add(x, y)", body.replace("f32", kind))
 
 
@@ -64,7 +64,7 @@ def test_logarithms_of_sums_are_split(kind: str, size: int, reverse: bool) -> No
     made = split(str(module))
     assert opcodes(made).count("reduce-window") == 2 and opcodes(made).count("reduce") == 1
     dtype = module.entry.root.shape.type.dtype
-    given = np.random.default_rng(1).standard_normal(size).astype(dtype)
+    given = np.random.default_rng(1).standard_normal((size, 2)).astype(dtype)
     wide = given.astype(np.float64)
     want = np.logaddexp.accumulate(wide[::-1])[::-1] if reverse else np.logaddexp.accumulate(wide)
     fused, _ = hlo_opt.fuse(module)
@@ -73,22 +73,25 @@ def test_logarithms_of_sums_are_split(kind: str, size: int, reverse: bool) -> No
 
 
 def test_narrow_sums_are_rounded_once() -> None:
-    module = hlo_opt.parse(cumulative((LONG,), 0, "bf16"))
-    ones = np.ones(LONG, module.entry.root.shape.type.dtype)
-    (got,) = hlo_opt.evaluate(split(str(module)), [ones])
-    np.testing.assert_array_equal(got, np.arange(1, LONG + 1).astype(np.float32).astype(ones.dtype))
+    module = hlo_opt.parse(cumulative((LONG, 2), 0, "bf16"))
+    ones = np.ones((LONG, 2), module.entry.root.shape.type.dtype)
+    made = split(str(module))
+    assert opcodes(made).count("reduce-window") == 2
+    (got,) = hlo_opt.evaluate(made, [ones])
+    np.testing.assert_array_equal(got[:, 1], np.arange(1, LONG + 1).astype(np.float32).astype(ones.dtype))
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        cumulative((LONG // 4,), 0),
+        cumulative((LONG,), 0),  # one kernel looks back
+        cumulative((LONG // 64, 2), 0),
         cumulative((4096, 1000), 0),  # the bytes take longer
-        cumulative((132, LONG), 1),  # lines enough
-        cumulative((LONG,), 0, init="1"),  # would be added in each part
+        cumulative((LONG, 132 * 32), 0),  # lines enough
+        cumulative((LONG, 2), 0, init="1"),  # would be added in each part
         with_reducer("e = pred[] compare(y, x), direction=EQ\n  ROOT z = f32[] select(e, x, y)"),  # keeps the order
-        cumulative((LONG,), 0).replace("p = f32[65536]{0}",
-            "q = f32[65536]{0} parameter(0)\n  p = f32[65536]{0}").replace("} parameter(0)\n  i",
+        cumulative((LONG, 2), 0).replace("p = f32[65536,2]{1,0}",
+            "q = f32[65536,2]{1,0} parameter(0)\n  p = f32[65536,2]{1,0}").replace("} parameter(0)\n  i",
             "} negate(q)\n  i").replace("i = f32[] constant(0)", "i = f32[] parameter(1)"),
     ],
 )  # fmt: skip
@@ -96,7 +99,7 @@ def test_what_is_not_split(text: str) -> None:
     assert opcodes(split(text)).count("reduce-window") == 1
 
 
-@pytest.mark.parametrize(("length", "lines"), [(2048, 64), (8192, 64), (8192, 512), (1 << 16, 1)])
+@pytest.mark.parametrize(("length", "lines"), [(2048, 64), (8192, 64), (8192, 512), (1 << 16, 2)])
 def test_what_is_split_is_quicker(length: int, lines: int) -> None:
     whole = hlo_opt.parse(cumulative((length, lines), 0))
     alone, _ = hlo_opt.fuse(whole, passes="priority-fusion")
@@ -111,6 +114,6 @@ def test_parts_are_near_the_square_root() -> None:
 
 
 def test_it_counts_as_a_step() -> None:
-    module = hlo_opt.parse(cumulative((LONG,), 0))
+    module = hlo_opt.parse(cumulative((LONG, 2), 0))
     made, _ = hlo_opt.fuse(module, passes=PASSES, stop_after_step=0)
     assert "reduce" not in opcodes(made)

@@ -135,6 +135,8 @@ _ENTRIES = {
     "get-tuple-element(w), index=1",
     "cumulative": "x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n"
     " ROOT r = f32[{rows},{columns}] reduce-window(x, z), window={size=1x{columns} pad=0_0x{before}_0}, to_apply=sum",
+    "look-back": "x = f32[{elements}] parameter(0)\n z = f32[] constant(0)\n"
+    " ROOT r = f32[{elements}] reduce-window(x, z), window={size={elements} pad={all_before}_0}, to_apply=sum",
     "sliding-window": "x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n"
     " ROOT r = f32[{rows},{columns}] reduce-window(x, z), window={size=1x65 pad=0_0x32_32}, to_apply=sum",
     "window-scatter": "x = f32[512,512] parameter(0)\n y = f32[255,255] parameter(1)\n z = f32[] constant(0)\n"
@@ -189,6 +191,7 @@ def planned(entry: str, rows: int = 4096, columns: int = 4096, t: str = "f32", t
         "elements": rows * columns,
         "wider": 2 * columns + 64,
         "before": columns - 1,
+        "all_before": rows * columns - 1,
         "t": t,
     }
     for name, size in sizes.items():

@@ -35,3 +35,39 @@ __device__ __forceinline__ void hlo_meet_grid(unsigned int* arrived) {
   __syncthreads();
 #endif
 }
+
+// @hlo_take_turn
+// The number of a block, in the order in which blocks start: those with smaller numbers run, or have ended.
+#ifndef HLO_TURN_TAKEN
+#define HLO_TURN_TAKEN()
+#endif
+__device__ __forceinline__ unsigned int hlo_take_turn(unsigned int* started) {
+  const unsigned int own = atomicAdd(started, 1u);
+  HLO_TURN_TAKEN();
+  return own;
+}
+
+// @hlo_publish
+// Other blocks that see the flag, and pass a fence after that, see what the thread wrote before.
+#ifndef HLO_SET_FLAG
+#define HLO_SET_FLAG(flag) (*(volatile unsigned int*)(flag) = 1u)
+#endif
+__device__ __forceinline__ void hlo_publish(unsigned int* flag) {
+  hlo_fence();
+  HLO_SET_FLAG(flag);
+}
+
+// @hlo_wait_for
+// Waits for the flag of a block that runs already.
+#ifndef HLO_FLAG
+#define HLO_FLAG(flag) (*(const volatile unsigned int*)(flag))
+#endif
+__device__ __forceinline__ void hlo_wait_for(const unsigned int* flag) {
+#ifdef __CUDA_ARCH__
+  while (HLO_FLAG(flag) == 0u) {
+#if __CUDA_ARCH__ >= 700
+    __nanosleep(20);
+#endif
+  }
+#endif
+}
