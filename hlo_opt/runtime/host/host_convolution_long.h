@@ -133,7 +133,8 @@ static int add_parts(void** argument, Word begin, Word end) {
       memcpy(tile, from, sizeof tile);
       for (Word part = 1; part < p->parts; ++part)
         for (Word k = 0; k < area; ++k) tile[k] += from[part * apart + k];
-      const Word first = j * tile_columns, left = c->columns - first, columns = left < tile_columns ? left : tile_columns;
+      const Word first = j * tile_columns, left = c->columns - first;
+      const Word columns = left < tile_columns ? left : tile_columns;
       for (Word r = 0; r < tile_rows && i * tile_rows + r < c->rows; ++r) {
         float* const to = row_of(c, i * tile_rows + r).result + first * c->result_column;
         for (Word k = 0; k < columns; ++k) to[k * c->result_column] = tile[r * tile_columns + k];
