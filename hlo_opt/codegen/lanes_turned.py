@@ -48,7 +48,7 @@ def copies(
         if (known := runs.first(run)) is None:
             continue
         low, at = known
-        name, source = f"hlo_turned{number}", f"{runs.array.text} + ({at})"
+        name, source = _name(number), f"{runs.array.text} + ({at})"
         offsets = {(writer, cell): offset - low for offset, writer, cell, _ in runs.reads}
         if (to := _result(writers, stretches, offsets)) is not None:
             return [*_first_line(writers[0], run), f"hlo::turned<{run}>({to}, {source}, hlo_live / {run});"], True
@@ -140,15 +140,13 @@ def by_elements(
     """The lines of a chunk whose lanes are elements, not runs: of these compilers make shorter vector code. `copied`
     copy runs for the `writers` of a run's elements, `flat` is the writer of an element. None where anything else than
     the place of what is copied differs along a run."""
-    run = len(writers)
-    for number, writer in enumerate(writers):
-        if writer.copied.keys() != writers[0].copied.keys():
+    if any(writer.copied.keys() != writers[0].copied.keys() for writer in writers):
+        return None
+    for cell in writers[0].copied:
+        name = next((n for n in map(_name, range(len(copied))) if _is_in_order(n, cell, writers)), None)
+        if name is None:
             return None
-        for cell, text in writer.copied.items():
-            array, _, at = text.partition("[")
-            if at != f"{LANE} * {run} + {number}]":
-                return None
-            flat.copied[cell] = f"{array}[{LANE}]"
+        flat.copied[cell] = f"{name}[{LANE}]"
     try:
         *same, last = [n for n in flat.sequence(items) if not isinstance(n, Stretch) or n.items]
     except UnknownError:
@@ -166,6 +164,17 @@ def by_elements(
     place = [f"const {WIDE} {INSIDE} = {FROM} + {LANE};"] * flat.by_rows
     loop = [*copied, "#pragma omp simd", head, *place, *flat.body(last), "}"]
     return [*before, *by_side(predicates_of(last.items, flat.uniform, len(loop)), loop)]
+
+
+def _name(number: int) -> str:
+    """What copies are called."""
+    return f"hlo_turned{number}"
+
+
+def _is_in_order(name: str, cell: Cell, writers: Sequence[ChunkWriter]) -> bool:
+    """Whether each element of a run reads its own place of the copies."""
+    run = len(writers)
+    return all(w.copied[cell] == f"{name}[{LANE} * {run} + {number}]" for number, w in enumerate(writers))
 
 
 def _names_of(pieces: Iterable[CodePiece], writer: ChunkWriter) -> Iterator[Name]:
