@@ -11,6 +11,7 @@ from hlo_opt.codegen.cuda import walked
 from hlo_opt.codegen.index_text import digit_text, render
 from hlo_opt.codegen.lanes_ahead import lines_ahead
 from hlo_opt.codegen.lanes_apart import are_apart
+from hlo_opt.codegen.lanes_columns import copies_of
 from hlo_opt.codegen.lanes_eights import LANES as EIGHT
 from hlo_opt.codegen.lanes_eights import Where, eight_lines
 from hlo_opt.codegen.lanes_folds import goes_in_turn, is_stream, loop_fills, row_read, sums_along
@@ -100,11 +101,12 @@ class ChunkWriter(ThreadText):
         self.met: dict[str, list[Node]] = {}  # where variables are mentioned that lie in arrays of lanes
         self.reads: dict[str, Cell] = {}  # values that lanes have read from memory that nobody writes
         self.copied: dict[Cell, str] = {}  # where lanes read copies of elements
-        self.in_turn = False
+        self.in_turn, self.copies_rows = False, False
         self.apart = False  # whether statements run once, and no lane changes what another one reads
         self.changed: set[str] = set()  # arrays that an earlier statement changes
 
     def lines_of(self, items: Sequence[Statement]) -> list[str]:
+        self.copies_rows = not self.is_known
         nodes = self.sequence(items)
         once = [s for n in nodes if isinstance(n, Stretch) for s in n.items]
         self.in_turn = not any(isinstance(n, Around) for n in nodes) and goes_in_turn(once, self.full, LANES)
@@ -188,7 +190,10 @@ class ChunkWriter(ThreadText):
                 self.assign_alike(text, value, nodes)
             case For(kind, Name() as name, first):
                 if not self.around(item, f"for ({kind} {name.text} = {self.text(first)}; ", nodes):
-                    sums = sums_along(item, self.full, LANE, self.lanes)
+                    copied = copies_of(item, self, LANE, INSIDE, FROM) if self.copies_rows else []
+                    for line in copied:
+                        self.same(nodes, line)
+                    sums = [] if copied else sums_along(item, self.full, LANE, self.lanes)
                     if sums and all(t.text in self.homes and self.types[t.text] in _ADDED for t in sums):
                         nodes.append(Stretch([item], sums))
                     else:

@@ -13,7 +13,7 @@ from hlo_opt.codegen.lanes_nodes import Stretch
 from hlo_opt.codegen.lanes_places import Found, found_first
 from hlo_opt.codegen.lanes_sides import by_side, predicates_of, settled
 from hlo_opt.codegen.lanes_text import digits_in, has_conditions, variables_in
-from hlo_opt.codegen.lanes_turned import copies
+from hlo_opt.codegen.lanes_turned import by_elements, copies
 from hlo_opt.codegen.tree import Assign, Block, Let, Neighbours, Statement, codes_of, walk
 from hlo_opt.ir.index_map import (
     Condition,
@@ -136,6 +136,9 @@ def run_lines(
         copied, is_all = copies(writers, [last.items for last in lasts], lanes)
         if is_all:
             return copied
+        flat = by_elements(items, ChunkWriter(dict(values), lanes, constants), writers, copied) if copied else None
+        if flat is not None:
+            return flat
     found = None
     if bounds is None and not rest and _copies_anywhere(items):
         found = _found_first(writers, lasts)

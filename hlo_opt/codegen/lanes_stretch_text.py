@@ -86,6 +86,8 @@ class StretchText(ThreadText):
         """Pointers to arrays into which nobody writes meanwhile."""
         self.in_tree = False
         """Whether threads at hand take what another has from where it lies."""
+        self.beside: dict[str, Expression] = {}
+        """Index variables as expressions of the lane, where threads go side by side."""
 
     def is_same(self, condition: Code) -> bool:
         """Whether a condition is the same for all threads, given that none writes the shared memory that it reads."""
@@ -325,10 +327,11 @@ class StretchText(ThreadText):
             yield "#pragma omp simd"
         yield f"for (long long {_LANE} = 0; {_LANE} < {last}; ++{_LANE}) {{"
         yield from self.declarations(node, pure)
+        self.beside = self.places_beside(node) if node.step is None or node.step.vector is None else {}
         self.left |= any(isinstance(item, Leave) for item in items)
         self.here = {} if self.left else self.changing(node)
         yield from self.lines(items)
-        here, self.here = self.here, {}
+        here, self.here, self.beside = self.here, {}, {}
         yield from (f"{self.name(name)} = {name}_here;" for name in here)
         yield "}"
         yield from behind
@@ -542,7 +545,20 @@ class StretchText(ThreadText):
         """An element of an array; of a thread's own next to the other threads'."""
         if array.text in self.banks:
             return f"{array.text}_of[{self.text(index)}][hlo_thread]"
+        if array not in self.scalars and (place := self.joined(index)) is not None:
+            return f"{self.name(array.text)}[{self.text(inlined(place))}]"
         return super().cell(array, index)
+
+    def joined(self, index: Code) -> Expression | None:
+        """A place whose digits of the thread's number make up this number again, such as a row's and a column's: else
+        it would be gathered. None for any other."""
+        if index.place is None:
+            return None
+        known = {name: self.beside[name] for name in variables_of(index.place) & self.beside.keys()}
+        if not any(_LANE in variables_of(digit) for value in known.values() for digit in digits_in(value)):
+            return None
+        place = substitute(index.place, known)
+        return None if any(_LANE in variables_of(digit) for digit in digits_in(place)) else place
 
     def first_round(self, step: Name, stride: int) -> str:
         """The condition that a thread is at its first step."""

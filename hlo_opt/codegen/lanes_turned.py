@@ -3,16 +3,18 @@ element by element. Here they are copied first, run by run, so that lanes read t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlo_opt.codegen.lanes_apart import Place
-from hlo_opt.codegen.lanes_chunk_text import FROM, INSIDE, LANE, WIDE, ChunkWriter
+from hlo_opt.codegen.lanes_chunk_text import FROM, INSIDE, LANE, LANES, WIDE, ChunkWriter, UnknownError
 from hlo_opt.codegen.lanes_folds import place_of
-from hlo_opt.codegen.lanes_text import variables_in
+from hlo_opt.codegen.lanes_nodes import Stretch
+from hlo_opt.codegen.lanes_sides import by_side, predicates_of
+from hlo_opt.codegen.lanes_text import digits_in, variables_in
 from hlo_opt.codegen.tree import Assign, Let, Note, Statement, codes_of
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, substitute, variables_of
-from hlo_opt.ops.code import Cell, Name
+from hlo_opt.ops.code import Cell, Code, CodePiece, Name
 
 _FIRST = "hlo_first"
 
@@ -46,7 +48,7 @@ def copies(
         if (known := runs.first(run)) is None:
             continue
         low, at = known
-        name, source = f"hlo_turned{number}", f"{runs.array.text} + ({at})"
+        name, source = _name(number), f"{runs.array.text} + ({at})"
         offsets = {(writer, cell): offset - low for offset, writer, cell, _ in runs.reads}
         if (to := _result(writers, stretches, offsets)) is not None:
             return [*_first_line(writers[0], run), f"hlo::turned<{run}>({to}, {source}, hlo_live / {run});"], True
@@ -130,3 +132,57 @@ def _result(
         if of_run == 0:
             first = f"{cell.array.text} + ({_text_of(place[1], writer)})"
     return first if len(found) == 1 >= len(kinds) and first else None
+
+
+def by_elements(
+    items: Sequence[Statement], flat: ChunkWriter, writers: Sequence[ChunkWriter], copied: Sequence[str]
+) -> list[str] | None:
+    """The lines of a chunk whose lanes are elements, not runs: of these compilers make shorter vector code. `copied`
+    copy runs for the `writers` of a run's elements, `flat` is the writer of an element. None where anything else than
+    the place of what is copied differs along a run."""
+    if any(writer.copied.keys() != writers[0].copied.keys() for writer in writers):
+        return None
+    for cell in writers[0].copied:
+        name = next((n for n in map(_name, range(len(copied))) if _is_in_order(n, cell, writers)), None)
+        if name is None:
+            return None
+        flat.copied[cell] = f"{name}[{LANE}]"
+    try:
+        *same, last = [n for n in flat.sequence(items) if not isinstance(n, Stretch) or n.items]
+    except UnknownError:
+        return None
+    before = [n for n in same if isinstance(n, str)]
+    if len(before) < len(same) or not isinstance(last, Stretch) or last.is_closed:
+        return None
+    if not all(isinstance(s, Let | Assign | Note) for s in last.items):
+        return None
+    mentioned = {name.text for s in last.items for c in codes_of(s) for name in _names_of(c.pieces, flat)}
+    digits = (d for name in mentioned & flat.wide for d in digits_in(flat.full[name]))
+    if any(not LANES.isdisjoint(variables_of(digit)) for digit in digits):
+        return None
+    head = f"for (int {LANE} = 0; {LANE} < hlo_live; ++{LANE}) {{"
+    place = [f"const {WIDE} {INSIDE} = {FROM} + {LANE};"] * flat.by_rows
+    loop = [*copied, "#pragma omp simd", head, *place, *flat.body(last), "}"]
+    return [*before, *by_side(predicates_of(last.items, flat.uniform, len(loop)), loop)]
+
+
+def _name(number: int) -> str:
+    """What copies are called."""
+    return f"hlo_turned{number}"
+
+
+def _is_in_order(name: str, cell: Cell, writers: Sequence[ChunkWriter]) -> bool:
+    """Whether each element of a run reads its own place of the copies."""
+    run = len(writers)
+    return all(w.copied[cell] == f"{name}[{LANE} * {run} + {number}]" for number, w in enumerate(writers))
+
+
+def _names_of(pieces: Iterable[CodePiece], writer: ChunkWriter) -> Iterator[Name]:
+    """The names in pieces of an expression, but for those of the places of copies and of single elements."""
+    for piece in pieces:
+        if isinstance(piece, Name):
+            yield piece
+        elif isinstance(piece, Cell) and piece not in writer.copied and piece.array not in writer.scalars:
+            yield from (inner for inner in piece.index.parts() if isinstance(inner, Name))
+        elif not isinstance(piece, str | Cell):
+            yield from (inner for inner in Code((piece,)).parts() if isinstance(inner, Name))

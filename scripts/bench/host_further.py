@@ -168,6 +168,19 @@ def weight_gradient(x: Array, w: Array, y: Array) -> tuple[Array, Array]:
     return jax.vjp(convolved, x, w)[1](y)
 
 
+def first_weights(channels: str) -> Callable[[Array, Array], Array]:
+    """The gradient of weights by images and what comes back, 3 by 3, channels where the letters say."""
+
+    def gradient(x: Array, y: Array) -> Array:
+        at = channels.index("C")
+        shape = [y.shape[at], x.shape[at], 3, 3]
+        order = (channels, "OIHW", channels)
+        convolved = lambda w: lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=order)  # noqa: E731
+        return jax.vjp(convolved, jnp.zeros(shape))[1](y)[0]
+
+    return gradient
+
+
 def focal_loss(x: Array, labels: Array) -> tuple[Array, Array]:
     """With its gradient."""
 
@@ -417,8 +430,19 @@ FURTHER = [
     Case("asian_option", asian_option, (f32(10_000, 252),)),
     Case("drawdown", drawdown, (f32(1000, 100),)),
     Case("voxels", voxels, (f32(100_000, 3),)),
+    Case("weights_channels_first", first_weights("NCHW"), (f32(2, 32, 28, 28), f32(2, 32, 28, 28))),
+    Case("weights_of_colours", first_weights("NCHW"), (f32(8, 3, 32, 32), f32(8, 16, 32, 32))),
+    Case("weights_one_channel", first_weights("NHWC"), (f32(32, 28, 28, 1), f32(32, 28, 28, 32))),
+    Case("argmax_of_ten", lambda x: jnp.argmax(x, -1), (f32(10_000, 10),)),
+    Case("norms_of_twelve", lambda x: jnp.sqrt((x * x).sum(-1)), (f32(30_000, 12),)),
+    Case("log_softmax_of_ten", jax.nn.log_softmax, (f32(10_000, 10),)),
+    Case("softmax_middle_narrow", lambda x: jax.nn.softmax(x, 1), (f32(40, 50, 60),)),
+    Case("sum_outer_axes", lambda x: x.sum((0, 2)), (f32(60, 80, 100),)),
+    Case("powers_of_eight", lambda x: jnp.vander(x, 8), (f32(5000),)),
+    Case("one_hot_product", lambda i, x: jax.nn.one_hot(i, 1000) @ x, (s32(512, high=1000), f32(1000, 64))),
+    Case("product_s8_large", integer_product, (s8(512, 512), s8(512, 512))),
     Case("colours_of_table", colours_of_table, (f32(480, 640, low=0, high=1), u8(256, 3))),
 ]
 """Sorted by kind: tiny, rows and columns, products, movement, ordering, types, loops, random numbers, transforms and
-what NumPy or gathers were slow at, runs, sums by index, gradients of pools, further shapes, large, images, paths and
-tables."""
+what NumPy or gathers were slow at, runs, sums by index, gradients of pools, further shapes, large, images, paths,
+gradients of weights, short rows and tables."""

@@ -235,3 +235,15 @@ ENTRY e {{
     np.testing.assert_allclose(found, (x * y[..., None]).sum(1), rtol=1e-4, atol=1e-4)
     loop = text[text.index("hlo_base0 +=") : text.index("in1[")]
     assert f"hlo_first += {beside})" in loop and f"% {columns}" not in loop
+
+
+@pytest.mark.parametrize("sizes", [(40, 50, 60), (16, 512, 20), (5, 200, 12)])
+def test_a_row_and_a_column_make_a_place_again(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several rows of few columns go side by side: the place is that of the thread, which no gather reads."""
+    x = np.random.default_rng(0).standard_normal(sizes).astype(np.float32)
+    shape, kept = ",".join(map(str, sizes)), f"{sizes[0]},{sizes[2]}"
+    found, text = run_on_host(reduced("f32", "maximum", "-inf", shape, "1", kept), x, monkeypatch=monkeypatch)
+    np.testing.assert_array_equal(found, x.max(1))
+    places = re.findall(r"= in0\[(.*)\];", text)
+    assert places
+    assert all("hlo_lane" in place and "%" not in place for place in places)

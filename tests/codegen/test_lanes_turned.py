@@ -109,3 +109,26 @@ def test_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     x = drawn("f32", 9, 96, 2)
     found, _ = run_on_host(body, x, monkeypatch=monkeypatch)
     np.testing.assert_array_equal(found, x[:, ::-1] - x[:, ::-1, ::-1])
+
+
+@pytest.mark.parametrize(("of", "read"), [("0", "hlo_turned0[hlo_lane]"), ("2", "hlo_turned0[hlo_lane * 3 + 1]")])
+def test_lanes_are_elements_where_colours_are_alike(of: str, read: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gain of an image is the same along a run; that of a colour is not."""
+    count = {"0": 9, "2": 3}[of]
+    body = f"""ENTRY e {{
+  x = u8[9,96,3] parameter(0)
+  flags = pred[9] parameter(1)
+  gain = f32[{count}] parameter(2)
+  t = u8[9,96,3] reverse(x), dimensions={{1}}
+  f = pred[9,96,3] broadcast(flags), dimensions={{0}}
+  s = u8[9,96,3] select(f, t, x)
+  c = f32[9,96,3] convert(s)
+  g = f32[9,96,3] broadcast(gain), dimensions={{{of}}}
+  ROOT r = f32[9,96,3] multiply(c, g)
+}}
+"""
+    x, flags, gain = drawn("u8", 9, 96, 3), np.arange(9) % 2 == 0, drawn("f32", count)
+    found, text = run_on_host(body, x, flags, gain, monkeypatch=monkeypatch)
+    chosen = np.where(flags[:, None, None], x[:, ::-1], x).astype(np.float32)
+    np.testing.assert_array_equal(found, chosen * (gain[:, None, None] if of == "0" else gain))
+    assert read in text

@@ -64,7 +64,7 @@ static void copy_weights(const Convolution* c) {
 
 // as multiply_tile, of so many vectors of columns; the left rows lie one after another, `depth` apart
 template <int vectors>
-static inline void multiply_windows(const float* left, const float* right, Word count, float* tile) {
+HLO_APART static void multiply_windows(const float* left, const float* right, Word count, float* tile) {
   Lanes sums[tile_rows][vectors];
 #pragma GCC unroll 12
   for (int r = 0; r < tile_rows; ++r)

@@ -75,7 +75,7 @@ static int convolve_groups(void** argument, Word begin, Word end) {
     one.image += g * c->group_image;
     one.weights += g * c->group_weights;
     one.result += g * c->group_result;
-    if (!convolve(&one, 1)) return 1;
+    if (!convolve_one(&one, 1)) return 1;
   }
   return 0;
 }
@@ -86,7 +86,7 @@ static bool convolve_words(void** slots, const Word* w, int processors) {
   Convolution c = {(const float*)slots[w[0]], (const float*)slots[w[1]] + w[3], (float*)slots[w[2]] + w[4], 0,
                    w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13], w[14], w[15], w[16], w[17], w[18]};
   memcpy(c.spatial, w + 19, (size_t)c.count * sizeof(Spatial));
-  if (c.groups == 1) return convolve(&c, processors);
+  if (c.groups == 1) return convolve_one(&c, processors);
   count_rows(&c);
   const int spread_over = c.rows * c.columns * c.terms * c.groups > 1 << 18 ? processors : 1;
   if (!lie_side_by_side(&c)) return !launch(convolve_groups, (void**)&c, c.groups, spread_over);

@@ -33,8 +33,9 @@ CONVOLUTION, CONVERSION, SELECTION, SORT = "convolve", "convert_widths", "select
 
 
 def _routines() -> dict[str, tuple[tuple[str, ...], str]]:
+    convolutions = ("host_convolution.h", "host_convolution_long.h", "host_convolution_groups.h")
     routines = {
-        CONVOLUTION: (("host_product.h", "host_convolution.h", "host_convolution_groups.h"), "convolve_words"),
+        CONVOLUTION: (("host_product.h", *convolutions), "convolve_words"),
         CONVERSION: (("host_widths.h",), "convert_words"),
         SELECTION: (("host_selection.h",), "select_words"),
         SORT: (("host_sort.h",), "sort_words"),

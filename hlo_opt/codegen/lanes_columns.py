@@ -1,0 +1,124 @@
+"""Short rows, of which each lane folds one element by element: an argmax over ten classes, products of many small
+matrices with vectors. Elements of neighbouring lanes then lie a row apart, and processors gather them one by one. Here
+a chunk's rows are first copied so that those of neighbouring lanes lie beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hlo_opt.codegen.lanes_apart import Place
+from hlo_opt.codegen.lanes_folds import place_of
+from hlo_opt.codegen.lanes_text import variables_in
+from hlo_opt.codegen.tree import Assign, For, Let, Note, codes_of
+from hlo_opt.ir.index_map import Expression, Variable, add, constant, substitute, variables_of
+from hlo_opt.ops.code import Cell, Name, printed
+
+SHORTEST, LONGEST = 4, 32
+"""Elements of the rows that are copied. Compilers know how to permute shorter ones; of longer ones, lanes that follow
+each other read whole vectors."""
+_MOST_BYTES, _WIDEST = 24 << 10, 8
+"""Bytes of the copies of a chunk, a part of the first cache, and of the widest element."""
+_LEAST_LANES = 8
+_LONG, _BETWEEN = 64, 16
+"""Lanes of a long chunk, and elements between the columns of one: elements a power of two apart get in each other's
+way in the first cache."""
+
+
+class Writer(Protocol):
+    """What is asked of who writes the lanes: their number, what index variables stand for, what is the same for all
+    lanes, arrays that nobody changes and those that are single elements, and where elements are read from copies."""
+
+    lanes: int
+    full: dict[str, Expression]
+    uniform: set[str]
+    constants: set[str]
+    copied: dict[Cell, str]
+
+    @property
+    def scalars(self) -> Mapping[Name, str]: ...
+    def index_text(self, full: Expression) -> str: ...
+
+
+@dataclass
+class _Rows:
+    """Reads of neighbouring lanes' rows: the place of the first element, the terms of a row, how far apart rows are."""
+
+    first: Expression
+    terms: int
+    step: int
+    reads: list[Cell] = field(default_factory=list)
+
+
+def copies_of(loop: For, writer: Writer, lane: str, inside: str, begins: str) -> list[str]:
+    """The lines before a loop over terms that copy the rows which it goes through, of which its reads then take the
+    copies; none where it goes through none. `lane` and `inside` are a lane's number and its place in a row, `begins`
+    the place of the first lane."""
+    found = _rows_of(loop, writer, (lane, inside))
+    width = writer.lanes + (_BETWEEN if writer.lanes >= _LONG else 0)
+    if sum(rows.terms for rows in found.values()) * width * _WIDEST > _MOST_BYTES:
+        return []
+    lines = list[str]()
+    for (array, _), rows in found.items():
+        if any(read in writer.copied for read in rows.reads):  # of another loop
+            continue
+        name = f"hlo_columns{len(writer.copied)}"
+        at = writer.index_text(_of_first_lane(rows.first, lane, inside, begins))
+        lines.append(f"decltype(hlo::own({array.text}[0])) {name}[{rows.terms * width}];")
+        lines.append(f"hlo::columns<{rows.terms}, {width}>({name}, {array.text} + ({at}), {rows.step}, hlo_live);")
+        assert loop.name is not None
+        for read in rows.reads:
+            writer.copied[read] = f"{name}[{loop.name.text} * {width} + {lane}]"
+    return lines
+
+
+def _rows_of(loop: For, writer: Writer, names: tuple[str, str]) -> dict[tuple[Name, Expression], _Rows]:
+    if loop.name is None or loop.carries or writer.lanes < _LEAST_LANES:
+        return {}
+    if not all(isinstance(s, Let | Assign | Note) for s in loop.body):
+        return {}
+    known = dict(writer.full)
+    for item in loop.body:
+        if isinstance(item, Let) and item.is_index and item.constant and item.expression is not None:
+            known[item.name.text] = substitute(item.expression, known)
+    found = dict[tuple[Name, Expression], _Rows]()
+    for cell in dict.fromkeys(p for s in loop.body for c in codes_of(s) for p in c.parts() if isinstance(p, Cell)):
+        place = place_of(cell, known) if cell.array.text in writer.constants else None
+        if place is None or cell.array in writer.scalars:
+            continue
+        rows = _rows_at(substitute(place, known), loop, names, writer.uniform)
+        if rows is not None:
+            found.setdefault((cell.array, rows.first), rows).reads.append(cell)
+    return found
+
+
+def _rows_at(place: Expression, loop: For, names: tuple[str, str], uniform: Set[str]) -> _Rows | None:
+    """The rows of which a loop reads an element at a place, without reads."""
+    assert loop.name is not None
+    term = loop.name.text
+    own = next((v for v in variables_in(place) if v.name == term), None)
+    if own is None or not _goes_through(loop, own) or not variables_of(place) <= {*names, *uniform, term}:
+        return None
+    along = Place.of(place, term)
+    apart = [p.step for name in names if name in variables_of(place) and (p := Place.of(place, name)) is not None]
+    terms = own.high + 1
+    if along is None or along.step != 1 or len(apart) != 1 or not SHORTEST <= terms <= min(LONGEST, apart[0]):
+        return None
+    return _Rows(substitute(place, {term: constant(0)}), terms, apart[0])
+
+
+def _goes_through(loop: For, term: Variable) -> bool:
+    """Whether a loop goes through all values of its variable, one by one."""
+    assert loop.name is not None
+    parts = (loop.first, loop.test, loop.step)
+    head = (printed(part, lambda p: p.text if isinstance(p, Name) else "") for part in parts)
+    return term.low == 0 and [*head] == ["0", f"{term.name} < {term.high + 1}", f"++{term.name}"]
+
+
+def _of_first_lane(place: Expression, lane: str, inside: str, begins: str) -> Expression:
+    own = next((v for v in variables_in(place) if v.name == inside), None)
+    known: dict[str, Expression] = {lane: constant(0)}
+    if own is not None:
+        known[inside] = add(Variable(own.low, own.high, begins), constant(0))
+    return substitute(place, known)
