@@ -63,6 +63,21 @@ def test_a_block_with_little_to_do_stays(text: str) -> None:
     assert kinds(module) == {"block-loop"} and apart(module, target_of(module)) is module
 
 
+def long_rounds(length: int) -> str:
+    """A loop that all blocks of a device share because of what its rounds compute, with a state that a block could
+    hold."""
+    lines = [f"h{n} = f32[4096] tanh({f'h{n - 1}' if n else 'x1'})" for n in range(length)]
+    lines += [f"u = f32[4096] reverse(h{length - 1}), dimensions={{0}}", "y = f32[4096] negate(u)"]
+    return loop(["f32[4096]"], lines, ["y"])
+
+
+@pytest.mark.parametrize(("length", "stays"), [(20, True), (200, False)])
+def test_one_processor_takes_what_is_little_enough_for_it(length: int, stays: bool) -> None:
+    module = fused(long_rounds(length))
+    assert kinds(module) == {"grid-loop"}
+    assert (apart(module, target_of(module)) is module) == stays
+
+
 def test_two_loops_and_what_stands_around_them() -> None:
     lines = ["u = f32[16384] reverse(x1), dimensions={0}", "y = f32[16384] tanh(u)"]
     text = loop(["f32[16384]"], lines, ["y"]).replace("ROOT r = (f32[16384]) tuple(r1)", "\n".join([
