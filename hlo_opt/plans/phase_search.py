@@ -17,8 +17,9 @@ from hlo_opt.ops.sets import looped, tuple_elements, tuple_index, written_window
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.plans.instructions import NOTHING, Work, of_fold, of_value, takes_long
 from hlo_opt.plans.lane_loop import CarriedValue, Results
-from hlo_opt.plans.lane_search import Opened, Search, by_itself, opened_of
+from hlo_opt.plans.lane_search import Search
 from hlo_opt.plans.limits import LARGEST, values_computed
+from hlo_opt.plans.opened_loop import Opened, by_itself, opened_of
 from hlo_opt.plans.phases import Phases, StoredValue, below
 from hlo_opt.plans.plan import Region
 from hlo_opt.plans.products import terms_of

@@ -25,7 +25,7 @@ from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.sets import looped
-from hlo_opt.plans.lane_search import obstacle
+from hlo_opt.plans.lane_obstacle import obstacle
 from hlo_opt.runtime.schedule import build_schedule
 from scripts.bench import (  # noqa: F401  # the loops of the table
     coupled_loops,
