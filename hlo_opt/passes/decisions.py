@@ -153,9 +153,7 @@ def _obstacle_phrase(obstacle: Obstacle) -> str:
         return (
             f"`{obstacle.instruction.name}` ({obstacle.instruction.opcode}) keeps its iterations from being one kernel"
         )
-    if obstacle.has_plan:
-        return "`while-fusion` makes one kernel of all iterations, where that pays"
-    return "the loop is not written so that one kernel can take all iterations"
+    return "`while-fusion` makes one kernel of all iterations, where that pays"
 
 
 def _crossed(crossing: Crossing) -> Instruction:
