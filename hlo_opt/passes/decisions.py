@@ -27,7 +27,7 @@ from hlo_opt.passes.base import FusionPass, PassContext
 from hlo_opt.passes.edges_left import BeforeJoining, EdgeLeft, edges_into, kernels_by_output
 from hlo_opt.passes.pipeline import Pipeline
 from hlo_opt.plans import block_search, grid_search
-from hlo_opt.plans.lane_search import Obstacle, obstacle
+from hlo_opt.plans.lane_obstacle import Obstacle, obstacle
 from hlo_opt.text.frames import source_location
 
 
@@ -153,9 +153,7 @@ def _obstacle_phrase(obstacle: Obstacle) -> str:
         return (
             f"`{obstacle.instruction.name}` ({obstacle.instruction.opcode}) keeps its iterations from being one kernel"
         )
-    if obstacle.has_plan:
-        return "`while-fusion` makes one kernel of all iterations, where that pays"
-    return "the loop is not written so that one kernel can take all iterations"
+    return "`while-fusion` makes one kernel of all iterations, where that pays"
 
 
 def _crossed(crossing: Crossing) -> Instruction:

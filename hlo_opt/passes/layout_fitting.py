@@ -26,7 +26,7 @@ from hlo_opt.ops.sets import (
 )
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.simplify.dots import changes_sides
-from hlo_opt.plans.lane_search import obstacle
+from hlo_opt.plans.lane_obstacle import obstacle
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ Afterwards each operation of the loop has kernels of its own.
 from __future__ import annotations
 
 from hlo_opt.analysis.graph.inlining import inline, is_plain_fusion
-from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.analysis.targets import DeviceTarget, InLanes
 from hlo_opt.ir import Called, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations
-from hlo_opt.ops.sets import LINEAR, fused, looped
+from hlo_opt.ops.sets import LINEAR, combines_updates, fused, looped
 from hlo_opt.passes.pipeline import Pipeline, parse_pipeline
 from hlo_opt.passes.run import run
 from hlo_opt.passes.table import preset
@@ -19,12 +19,19 @@ from hlo_opt.passes.while_fusion import WhileFusion
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.grid_loop import InGrid
 from hlo_opt.plans.phases import LANES, Phases, StoredValue
-from hlo_opt.plans.plan import Part
+from hlo_opt.plans.plan import Part, Region
 
 LARGE_PRODUCTS = 8192
 """Multiplications per round in products of two matrices above which routines do them faster than the threads of a
 block, launches included. Measured: one of 16 x 32 and 32 x 32 takes 0.6 us as a routine with its launch, and 1.2 us by
 threads; one of 8 x 32 and 32 x 32 takes 0.9 us and 0.4 us."""
+MOST_WORK = 1 << 21
+"""Instructions of a round, each for one lane, up to which one processor takes what all blocks of a device would share,
+as launches would compute values again that a block keeps. A round of a Potts model of 48 x 48 cells has 1.1 million: it
+takes 95 us in one block, and 600 us as launches."""
+LARGE_SCATTERS = 8192
+"""Pairs of an element and an update above which a scatter by itself, that makes one update after another, is quicker
+than elements that each look at all updates. Measured: 64 elements and 300 updates take 13 us and 3 us."""
 NARROW, LONGER = 4, 4
 """Elements of the rows of a product below which threads side by side read pieces of several rows, and how much longer
 it then takes."""
@@ -50,17 +57,41 @@ def _loops(module: Module) -> list[Instruction]:
 
 
 def _pays(kernel: Instruction, module: Module, target: DeviceTarget) -> bool:
-    """Whether a kernel runs all rounds of a loop that takes less time as launches here."""
-    kernel_plan = plan(region_of(module, kernel), target)
-    return isinstance(kernel_plan, Plan) and any(_gains(segment.part) for segment in kernel_plan.segments)
+    """Whether a kernel runs all rounds of a loop that takes less time as launches here: because a round has more work
+    than one processor should do, or something that is faster by itself than by threads with barriers."""
+    region = region_of(module, kernel)
+    parts = _parts(region, target)
+    if any(isinstance(part, InGrid) for part in parts):
+        parts = _parts(region, InLanes.of(target))
+        return any(isinstance(part, InGrid) or _gains(part) or _work(part) > MOST_WORK for part in parts)
+    return any(map(_gains, parts))
+
+
+def _parts(region: Region, target: DeviceTarget) -> list[Part]:
+    """The parts of a region's kernel; none where it has no plan."""
+    kernel_plan = plan(region, target)
+    return [segment.part for segment in kernel_plan.segments] if isinstance(kernel_plan, Plan) else []
 
 
 def _gains(part: Part) -> bool:
-    """Whether a round has more work than one processor should do, or a product that a routine does faster than threads
-    with barriers."""
+    """Whether a round has products that routines do faster than threads with barriers, or scatters that a kernel by
+    itself does faster."""
     if not isinstance(part, Phases):
         return False
-    return isinstance(part, InGrid) or sum(map(_multiplications, part.cells)) > LARGE_PRODUCTS
+    pairs = sum(cell.value.shape.element_count * cell.terms for cell in part.cells if _is_pulled(cell, part))
+    return sum(map(_multiplications, part.cells)) > LARGE_PRODUCTS or pairs > LARGE_SCATTERS
+
+
+def _is_pulled(cell: StoredValue, part: Phases) -> bool:
+    """Whether each element of a cell looks at all updates of a scatter."""
+    origin = part.origins.get(cell.value)
+    return cell.terms > 1 and origin is not None and combines_updates(origin)
+
+
+def _work(part: Part) -> float:
+    """The instructions of a round, each for one lane."""
+    cells = part.cells if isinstance(part, Phases) else []
+    return sum(cell.value.shape.element_count * cell.work.slots for cell in cells)
 
 
 def _multiplications(cell: StoredValue) -> int:

@@ -31,7 +31,7 @@ from hlo_opt.plans.reads import Trace, address_of, traced
 from hlo_opt.plans.samples import value_of
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
 
-OFTEN = 2.5
+OFTEN = 2.0
 """How often a kernel computes each element of a value, at least, that may have a kernel of its own."""
 MEMORY = 24.0
 """The work of an element that is written and read again from a cache, in instructions for each lane of a vector."""

@@ -24,7 +24,7 @@ from hlo_opt.ops.sets import fused, is_view, launches, looped, root_of, tuple_el
 from hlo_opt.passes.base import Pass, PassContext
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.instructions import LITTLE, of_value
-from hlo_opt.plans.lane_search import by_itself
+from hlo_opt.plans.opened_loop import by_itself
 from hlo_opt.plans.price import price
 from hlo_opt.plans.sketch import candidate_of
 

@@ -28,8 +28,8 @@ from hlo_opt.passes.expansion import BroadcastingWriter
 from hlo_opt.passes.loops.known_windows import KnownWindows
 from hlo_opt.passes.loops.numbers import is_bound
 from hlo_opt.plans import block_search
+from hlo_opt.plans.lane_obstacle import obstacle
 from hlo_opt.plans.lane_rounds import has_text
-from hlo_opt.plans.lane_search import obstacle
 
 MOST_ROUNDS = 64
 """The most rounds, as in XLA."""

@@ -177,6 +177,8 @@ def _wholes(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> list
         if part is not None:
             launch = _launch(region, [part]).launch
             candidates.append(part)
+            other = None if kind.otherwise is None or target.in_lanes else kind.otherwise(region, target)
+            candidates += [] if other is None else [other]
             if launch.grid * launch.block >= WARP and (target.in_lanes or not kind.has_rivals):
                 break
     return candidates

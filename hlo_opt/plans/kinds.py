@@ -76,6 +76,7 @@ class Kind:
     order         the order of its segments in a launch
     match         finds parts among outputs
     whole         matches a whole region that is one sort, scan or loop
+    otherwise     the same in another form, which competes by price
     product       matches a whole region that is one product
     has_rivals    other kinds with this flag may match the same region: the cheapest is used
     may_pay       whether to ask the matcher at all, by the whole region
@@ -96,6 +97,7 @@ class Kind:
     order: int = 0
     match: Match | None = None
     whole: Callable[[Region, DeviceTarget], Part | None] | None = None
+    otherwise: Callable[[Region, DeviceTarget], Part | None] | None = None
     has_rivals: bool = False
     product: Callable[[Region, ProductSpace, DeviceTarget], Part | None] | None = None
     may_pay: Callable[[Region], bool] | None = None
@@ -167,6 +169,7 @@ KINDS: list[Kind] = [
     _LOOP(
         "grid-loop",
         whole=grid_search.match,
+        otherwise=grid_search.with_fewer_meetings,
         has_rivals=True,
         whole_warps=True,
         inside=phases.inside,

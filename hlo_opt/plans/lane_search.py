@@ -1,7 +1,6 @@
 """The search for the lanes of a loop, and for the operation that prevents them.
 
-A round becomes one computation with a parameter for each carried value. Its index maps tell whether lanes are
-independent (`lane_traces`).
+A round is one computation (`opened_loop`). Its index maps tell whether lanes are independent (`lane_traces`).
 """
 
 from __future__ import annotations
@@ -10,17 +9,16 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 
 from hlo_opt.analysis.graph.loops import derived_trip_count, known_trip_count
 from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
+from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ir.index_map import variable, variables_of
 from hlo_opt.ir.walk import needed_first
-from hlo_opt.ops.logic import asked_of_all, conjuncts
 from hlo_opt.ops.lowering import Element
-from hlo_opt.ops.sets import SIGNS, looped, read_window, tuple_elements, tuple_index, written_window
+from hlo_opt.ops.sets import SIGNS, looped, read_window, tuple_index, written_window
 from hlo_opt.plans.element_reads import is_at_hand
 from hlo_opt.plans.instructions import NOTHING, Work, of_value, takes_long
 from hlo_opt.plans.lane_loop import (
@@ -37,11 +35,10 @@ from hlo_opt.plans.lane_loop import (
     part_read,
     places_of,
 )
-from hlo_opt.plans.lane_rounds import Round, has_text
 from hlo_opt.plans.lane_traces import RoundTrace, end_by_themselves, narrowing, traced
 from hlo_opt.plans.loop import BLOCK
+from hlo_opt.plans.opened_loop import Opened, opened_of
 from hlo_opt.plans.plan import Region
-from hlo_opt.plans.region import opened_up
 
 MOST_SAME = 16
 """Limit of elements of a value that every thread has a copy of."""
@@ -64,7 +61,8 @@ def match(region: Region, target: DeviceTarget) -> Lanes | None:
         return None
     in_lanes = target.in_lanes
     opened = partial(opened_of, loops[0], nests=True)
-    plan = _found(_searched(opened, [n for n in numbers if n is not None], region.parameters), in_lanes=in_lanes)
+    searches = searches_of(opened, [n for n in numbers if n is not None], region.parameters)
+    plan = found_by(searches, in_lanes=in_lanes)
     if plan is None:
         return None
     return replace(plan, ahead=()) if in_lanes else replace(plan, widest=even_block(plan.lanes, target))
@@ -77,35 +75,7 @@ def even_block(lanes: int, target: DeviceTarget) -> int:
     return even if BLOCK < even <= MOST_EVEN else BLOCK
 
 
-@dataclass(frozen=True)
-class Obstacle:
-    """Why a loop is not one kernel.
-
-    `instruction` is the operation of a round at which lanes meet, or that kernels have no text for. If it is None, the
-    loop either is one kernel (`has_plan`), or has a form that is not supported.
-    """
-
-    instruction: Instruction | None = None
-    has_plan: bool = False
-
-
-def obstacle(module: Module, loop: Instruction) -> Obstacle:
-    """The obstacle of a loop of a module."""
-    alone = by_itself(module, loop)
-    ways = cache(partial(opened_of, alone, nests=True))
-    opened = ways(chooses=False) or ways(chooses=True)
-    if opened is None:
-        members = [i for c in alone.called() for i in c.instructions]
-        members += [i for loop in members if looped(loop) is not None for c in loop.called() for i in c.instructions]
-        without = [i for i in members if i.parameter_number is None and not has_text(i)]
-        return Obstacle(next((i for i in without if looped(i) is None), next(iter(without), None)))
-    searches = list(_searched(ways, opened.read_of(loop)))
-    if _found(searches) is not None:
-        return Obstacle(has_plan=True)
-    return Obstacle(next(filter(None, (search.blamed for search in searches)), None))
-
-
-def _searched(
+def searches_of(
     ways: Callable[..., Opened | None], numbers: list[int], parameters: Sequence[Instruction] = ()
 ) -> Iterator[Search]:
     """The searches for the plan of a loop that writes the elements `numbers` of its tuple. `ways` opens the loop with
@@ -116,7 +86,7 @@ def _searched(
             yield Search(opened, numbers, parameters)
 
 
-def _found(searches: Iterable[Search], *, in_lanes: bool = False) -> Lanes | None:
+def found_by(searches: Iterable[Search], *, in_lanes: bool = False) -> Lanes | None:
     """The plan that searches find."""
     found = None
     for search in searches:
@@ -124,142 +94,6 @@ def _found(searches: Iterable[Search], *, in_lanes: bool = False) -> Lanes | Non
         if found is not None and (in_lanes or not any(r.is_read for r in found.results)):
             break  # else a choice among registers is quicker than memory
     return found
-
-
-def by_itself(module: Module, loop: Instruction) -> Instruction:
-    """A copy of a loop, with the fusions in its computations inlined."""
-    called = {name: Called(opened_up(module, loop.called_by(name))) for name in ("body", "condition")}
-    return Instruction(loop.name, loop.opcode, loop.shape, list(loop.operands), {**loop.attributes, **called})
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A loop with its round as one computation. Numbers are positions in the loop's tuple.
-
-    initial     the carried values before the first round
-    parameters  by number, the round's parameter for a carried value; a value that the loop does not change has none
-    results     by number, the carried value after the round
-    test        the condition for another round
-    origins     the operation of the module for each instruction of the round
-    same        the parts of the condition that are equal for all lanes
-    any         the parts that must hold for at least one lane, each with the operation of the module that reduces it
-                over all lanes
-    has_choices whether something is a choice among places (see `Round`)
-    kept        by number, the round's parameter for a value that the loop does not change, and that its rounds should
-                not compute again
-    nests       the loops in the round, each with its `while` in the round as `loop`
-    """
-
-    loop: Instruction
-    round: Computation
-    initial: list[Instruction]
-    parameters: dict[int, Instruction]
-    results: dict[int, Instruction]
-    test: Instruction
-    origins: dict[Instruction, Instruction]
-    same: list[Instruction]
-    any: list[tuple[Instruction, Instruction]]
-    has_choices: bool
-    kept: dict[int, Instruction]
-    nests: list[Opened]
-
-    def origin_of(self, instruction: Instruction | None) -> Instruction | None:
-        """The operation of the module for one of the round, or of a round within it."""
-        found = None if instruction is None else self.origins.get(instruction)
-        return found or next((o for nest in self.nests if (o := nest.origin_of(instruction)) is not None), None)
-
-    def read_of(self, loop: Instruction) -> list[int]:
-        """The numbers of the changed values that users of the loop read in its module."""
-        read = {tuple_index(user) for user in loop.users}
-        return [n for n in self.parameters if n in read or None in read or loop.is_root]
-
-
-def opened_of(
-    loop: Instruction,
-    *,
-    written_out: bool = True,
-    chooses: bool = False,
-    pulls: bool = False,
-    keeps: Callable[[Instruction], bool] = lambda value: False,
-    nests: bool = False,
-) -> Opened | None:
-    """Opens a loop over a tuple of arrays whose rounds call nothing; None for any other loop. `written_out`, `chooses`
-    and `pulls` say what is expanded (see `Round`), `keeps` which initial values are kept, `nests` whether rounds may
-    hold such loops."""
-    body, condition = loop.called_by("body"), loop.called_by("condition")
-    initial, yields = tuple_elements(loop.operands[0]), tuple_elements(body.root)
-    if initial is None or yields is None or not all(shape.is_array for shape in loop.shape.elements or ()):
-        return None
-    writer = Round(written_out=written_out, chooses=chooses, pulls=pulls)
-    round_ = writer.computation
-    copies: dict[Instruction, Instruction] = {}
-    parameters: dict[int, Instruction] = {}
-    kept: dict[int, Instruction] = {}
-    within: dict[Instruction, Opened] = {}
-    for number, (start, end) in enumerate(zip(initial, yields, strict=True)):
-        if not (tuple_index(end) == number and end.operands[0] is body.parameters[0]):
-            parameters[number] = edit.create_parameter(round_, f"x{number}", start.shape, number)
-        elif keeps(start):
-            kept[number] = edit.create_parameter(round_, f"x{number}", start.shape, number)
-    read = {**parameters, **kept}
-    for computation in (body, condition):
-        state = computation.parameters[0]
-        for i in computation.instructions:
-            element = tuple_index(i)
-            if element is not None and i.operands[0] is state:
-                copies[i] = read.get(element, initial[element])
-            elif element is not None and (parts := tuple_elements(i.operands[0])) is not None:
-                copies[i] = copies[parts[element]]
-            elif element is not None and (nest := within.get(copies.get(i.operands[0], i))) is not None:
-                is_changed = element in nest.parameters
-                copies[i] = edit.create_element(nest.loop, element) if is_changed else nest.initial[element]
-            elif nests and looped(i) is not None and i.operands[0] in copies:
-                copies[i] = inner = edit.clone_into(round_, i, [copies[i.operands[0]]])
-                writer.origins[inner] = i
-                nest = opened_of(inner, written_out=written_out, chooses=chooses, pulls=pulls, nests=True)
-                if nest is None:
-                    return None
-                within[inner] = nest
-            elif element is not None and (parts := tuple_elements(copies.get(i.operands[0], i))) is not None:
-                copies[i] = parts[element]  # of a reduce with several operands
-            elif i is not state and not (i is computation.root and computation is body):
-                copy = (
-                    None
-                    if any(o not in copies for o in i.operands)
-                    else writer.copy(i, [copies[o] for o in i.operands])
-                )
-                if copy is None:
-                    return None
-                copies[i] = copy
-    if any(r not in copies for r in yields) or condition.root not in copies:
-        return None
-    results = {n: copies[yields[n]] for n in parameters}
-    opened = Opened(
-        loop=loop,
-        round=round_,
-        initial=initial,
-        parameters=parameters,
-        results=results,
-        test=copies[condition.root],
-        origins=writer.origins,
-        same=[],
-        any=[],
-        has_choices=writer.has_choices or any(nest.has_choices for nest in within.values()),
-        kept=kept,
-        nests=[*within.values()],
-    )
-    for part in conjuncts(condition.root):
-        asked = asked_of_all(part)
-        if asked is None:
-            opened.same.append(copies[part])
-        else:
-            array, wanted = asked
-            test = copies[array]
-            if not wanted:
-                test = writer.unary(part.opcode, test)
-                writer.origins[test] = part
-            opened.any.append((test, part))
-    return opened
 
 
 @dataclass
@@ -270,6 +104,8 @@ class Search:
     parameters  those of the region
     obstacle    after `plan`, the operation at which lanes meet, for the largest number of lanes tried
     narrowed    results without lanes of dimensions that others have, each time with the dimensions
+    refused     an operation whose result has a form that lanes do not have: too many dimensions, or too many elements
+                for the registers of a lane, or a window that lanes share
     """
 
     opened: Opened
@@ -277,6 +113,7 @@ class Search:
     parameters: Sequence[Instruction] = ()
     obstacle: Instruction | None = None
     narrowed: list[tuple[list[Instruction], tuple[int, ...]]] = field(default_factory=list)
+    refused: Instruction | None = None
 
     @cached_property
     def trips(self) -> int | None:
@@ -298,10 +135,10 @@ class Search:
 
     @property
     def blamed(self) -> Instruction | None:
-        """After a `plan` that found none, the obstacle, or else what makes a value without lanes from one with them:
-        this is looked for only where someone asks."""
+        """After a `plan` that found none, the obstacle, or else what makes a value without lanes from one with them,
+        which is looked for only where someone asks, or else what was refused."""
         narrow = (self.opened.origin_of(narrowing(v, self.opened.round, at)) for v, at in self.narrowed)
-        return self.obstacle or next(filter(None, narrow), None)
+        return self.obstacle or next(filter(None, narrow), None) or self.refused
 
     def _with(self, written: dict[int, Instruction], around: Lanes | None = None) -> Lanes | None:
         """The plan with these arrays in memory, by number, and all other values in registers. `around`: the loop is in
@@ -323,7 +160,16 @@ class Search:
                         return plan
                 else:
                     self.narrowed.append(([opened.results[n] for n in where if n not in lanes], dimensions))
+                    self._refuse(where.keys() - lanes.keys())
+            if not found:
+                self._refuse(state)
         return None
+
+    def _refuse(self, numbers: Iterable[int]) -> None:
+        """Keeps the operation that makes the largest of these carried values, if it is the first to be refused."""
+        results = [self.opened.results[n] for n in sorted(numbers)]
+        largest = max(results, key=lambda result: result.shape.element_count, default=None)
+        self.refused = self.refused or self.opened.origin_of(largest)
 
     def _by(
         self,
@@ -351,6 +197,7 @@ class Search:
         first = next((n for n in lanes if lanes[n]), None)
         tests = self._tests(dimensions) if trips is None else ()
         if not all(r.is_apart for r in results) or tests is None:
+            self._refuse(r.number for r in results if not r.is_apart)
             return None
         order: tuple[int, ...] = () if around is None else around.order
         if first is not None and around is None:
@@ -377,6 +224,7 @@ class Search:
             return None
         plan = replace(plan, nests=tuple(nest for nest in nests if nest is not None))
         if plan.held > MOST_HELD:
+            self._refuse(n for n in lanes if lanes[n])
             return None
         trace = traced(plan)
         if trace.obstacle is not None:

@@ -12,13 +12,14 @@ import operator
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hlo_opt.ir import Instruction, Module, edit
+from hlo_opt.ir import IndexMap, Instruction, Module, edit
 from hlo_opt.ops.sets import looped, tuple_elements, tuple_index, written_window
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.plans.instructions import NOTHING, Work, of_fold, of_value, takes_long
 from hlo_opt.plans.lane_loop import CarriedValue, Results
-from hlo_opt.plans.lane_search import Opened, Search, by_itself, opened_of
+from hlo_opt.plans.lane_search import Search
 from hlo_opt.plans.limits import LARGEST, values_computed
+from hlo_opt.plans.opened_loop import Opened, by_itself, opened_of
 from hlo_opt.plans.phases import Phases, StoredValue, below
 from hlo_opt.plans.plan import Region
 from hlo_opt.plans.products import terms_of
@@ -49,12 +50,18 @@ def of_loop(module: Module, loop: Instruction) -> Search | None:
 
 
 def cut(
-    search: Search, longest: float = math.inf, *, largest: float = math.inf, in_place: bool = False
+    search: Search,
+    longest: float = math.inf,
+    *,
+    largest: float = math.inf,
+    in_place: bool = False,
+    repeated: float = 0.0,
 ) -> Phases | None:
     """The phases of a loop; None where it cannot be cut. Changes the round of `search.opened`, so that it can be called
     only once for a search. `longest`: the most dependent instructions that are computed again for another cell.
     `largest`: the most elements of a carried value. `in_place`: of carried values of which a round writes windows, only
-    these are written."""
+    these are written. `repeated`: the most instructions that an element computes of a value that others compute, too,
+    instead of reading it from a cell."""
     opened, trips = search.opened, search.trips
     if any(n not in opened.parameters for n in search.numbers) or any(
         i.shape.is_tuple and tuple_elements(i) is None for i in opened.round.instructions
@@ -81,7 +88,7 @@ def cut(
     updates = {v.number: _windows(opened, v) for v in state} if in_place else {}
     written_in = tuple(Results(n, update, (), None) for n, windows in updates.items() for update in windows)
     ends = [v.result for v in state if not updates.get(v.number)] + _read_late(opened, state, written_in)
-    cells = _cells(opened, [*ends, *asked], [*results, *written_in], longest)
+    cells = _cells(opened, [*ends, *asked], [*results, *written_in], longest, repeated)
     if cells is None:
         return None
     phases, stands = _phased(opened, cells)
@@ -152,7 +159,7 @@ def _is_movement(i: Instruction) -> bool:
 
 
 def _cells(
-    opened: Opened, ends: Sequence[Instruction], results: Sequence[Results], longest: float
+    opened: Opened, ends: Sequence[Instruction], results: Sequence[Results], longest: float, repeated: float
 ) -> list[Instruction] | None:
     """The values of a round that are cells, operands first; None where an operation has no index map."""
     inside = opened.round
@@ -176,13 +183,17 @@ def _cells(
             return None
         is_near = spec.kind is OpKind.ELEMENTWISE
         is_again = times[i] > 1.01 or i in shared
-        if terms_of(i) > 1 or (is_again and i.shape.element_count > 1 and not _is_movement(i) and i.operands):
+        if terms_of(i) > 1:
             cells.add(i)
+        elif is_again and i.shape.element_count > 1 and not _is_movement(i) and i.operands:
+            widest = max(cell.shape.element_count for cell in cells)
+            if _weight(opened, i, repeated) * times[i] * i.shape.element_count > repeated * widest:
+                cells.add(i)
         for number, operand in enumerate(i.operands):
             if operand.parent is not inside:
                 continue
             read = None if spec.index is None else spec.index(i, number)
-            here = i.shape.element_count * (1 if read is None else math.prod(read.symbols))
+            here = i.shape.element_count * (1.0 if read is None else math.prod(read.symbols) * _share(read))
             reads = here / max(1, operand.shape.element_count) * (1.0 if i in cells else max(1.0, times[i]))
             before = times.get(operand, 0.0)
             times[operand] = max(before, reads) if is_near else before + reads
@@ -191,6 +202,31 @@ def _cells(
         if len(cells) <= MOST_CELLS
         else None
     )
+
+
+def _share(read: IndexMap) -> float:
+    """The share of a result's elements that read an operand: each operand of a concatenate is read by a part of them,
+    that of a pad not by what lies around it."""
+    return math.prod(
+        max(0, min(c.high, c.expression.high) - max(c.low, c.expression.low) + 1)
+        / (c.expression.high - c.expression.low + 1)
+        for c in read.conditions
+    )
+
+
+def _weight(opened: Opened, value: Instruction, most: float) -> float:
+    """The instructions for an element of a value, down to folds and carried values; no more are counted once there are
+    more than `most`."""
+    values, stack, weight = {value}, [value], 0.0
+    while stack and weight <= most:
+        i = stack.pop()
+        weight += of_value(opened.origins.get(i, i)).slots
+        for operand in i.operands:
+            is_inside = operand.parent is opened.round and operand.parameter_number is None
+            if is_inside and operand not in values and terms_of(operand) == 1:
+                values.add(operand)
+                stack.append(operand)
+    return weight
 
 
 def _shared(opened: Opened, ends: Sequence[Instruction], longest: float) -> set[Instruction]:

@@ -1,11 +1,11 @@
 """The ladder of loops: python -m scripts.bench.loops [--only WORD] [--time] [--rounds N] [--seconds S] [--out FILE]
 
 For each loop of `loop_programs.py`, `coupled_loops.py`, `further_loops.py`, `gradient_loops.py`, `state_loops.py`,
-`narrow_loops.py`, `mixed_loops.py`, `method_loops.py`, `nested_loops.py` and `solver_loops.py`: the rung that was
-written down and the rung that preset `default` reaches, what brings its lanes together where it stays a loop, launches
-and estimated microseconds on an H100 as XLA fuses it (preset xla-2026) and as we do. `--time` runs both on this
-machine's CPU, backend `host` and XLA:CPU in turn: the median ratio of pairs, with its quartiles. Prints a table; exits
-with 1 where a rung is lower than written down.
+`narrow_loops.py`, `mixed_loops.py`, `method_loops.py`, `nested_loops.py`, `solver_loops.py` and `lattice_loops.py`: the
+rung that was written down and the rung that preset `default` reaches, what brings its lanes together where it stays a
+loop, launches and estimated microseconds on an H100 as XLA fuses it (preset xla-2026) and as we do. `--time` runs both
+on this machine's CPU, backend `host` and XLA:CPU in turn: the median ratio of pairs, with its quartiles. Prints a
+table; exits with 1 where a rung is lower than written down.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Instruction, Module
 from hlo_opt.ir.walk import executed_computations
 from hlo_opt.ops.sets import looped
-from hlo_opt.plans.lane_search import obstacle
+from hlo_opt.plans.lane_obstacle import obstacle
 from hlo_opt.runtime.schedule import build_schedule
 from scripts.bench import (  # noqa: F401  # the loops of the table
     coupled_loops,
     further_loops,
     gradient_loops,
+    lattice_loops,
     loop_programs,
     method_loops,
     mixed_loops,

@@ -147,7 +147,7 @@ def _shifted(x: Array, by: tuple[int, int]) -> Array:
     return jnp.roll(x, by, axis=(0, 1))
 
 
-@loop("launches", f32(9, 24, 24, low=0.05, high=0.15), couples=("concatenate",), heavy=True)
+@loop("grid", f32(9, 24, 24, low=0.05, high=0.15), couples=("concatenate",), heavy=True)
 def lattice_boltzmann(f: Array) -> Any:
     """Nine directions of a fluid on a small torus."""
     ways = ((0, 0), (1, 0), (0, 1), (-1, 0), (0, -1), (1, 1), (-1, 1), (-1, -1), (1, -1))
@@ -270,7 +270,7 @@ def hamiltonian(start: Array, key: Array) -> Any:
     return rounds(10, step, (start, key))[0]
 
 
-@loop("block", s32(24, 24, low=0, high=2), words(2), couples=("concatenate",), heavy=True)
+@loop("grid", s32(24, 24, low=0, high=2), words(2), couples=("concatenate",), heavy=True)
 def checkerboard(spins: Array, key: Array) -> Any:
     """Gibbs sampling of spins, the even cells and then the odd ones."""
     is_even = (jnp.arange(24)[:, None] + jnp.arange(24)) % 2 == 0

@@ -13,11 +13,12 @@ from hlo_opt.codegen.host_plain import watched_unit
 from hlo_opt.codegen.lanes import has_lanes, may_spread
 from hlo_opt.codegen.tree import GridBarrier, walk
 from hlo_opt.diag import CheckError
-from hlo_opt.plans import Plan
-from hlo_opt.plans.grid_loop import BLOCK
+from hlo_opt.plans import Launch, Plan
+from hlo_opt.plans.grid_loop import BLOCK, InGrid
+from hlo_opt.plans.grid_search import with_fewer_meetings
 from hlo_opt.runtime.host.library import HostLibrary, built, flags_of, has_compiler, takes, units
 from hlo_opt.runtime.host.sanitize import _VOLATILE, WATCHED_FLAGS
-from tests.codegen.conftest import Tool, empty
+from tests.codegen.conftest import Tool, empty, region_of_text
 from tests.codegen.test_block_loop import CASES as OF_A_BLOCK
 from tests.loops import loop, lstm, power
 from tests.plans.test_block_loop import passing
@@ -88,6 +89,28 @@ def test_they_agree(form: Any) -> None:
     tool = Shared(form)
     tool.all_agree([text for name, text in CASES.items() if name not in (ALIASED, *ROUNDED)])
     tool.all_agree([CASES[name] for name in ROUNDED], relative=1e-5)
+
+
+def fewer(text: str) -> InGrid | None:
+    return with_fewer_meetings(region_of_text(text), FEW)
+
+
+class Fewer(Tool):
+    """Makes the kernels with fewer meetings."""
+
+    def plan(self, text: str) -> Plan:
+        region = region_of_text(text)
+        part = with_fewer_meetings(region, FEW)
+        assert part is not None
+        launch = Launch(part.blocks, BLOCK, part.shared_bytes(BLOCK), cooperative=True)
+        return Plan(region, launch, (part.segment(BLOCK),))
+
+
+@pytest.mark.parametrize("form", ["plain", "lanes"])
+def test_kernels_with_fewer_meetings_agree(form: Any) -> None:
+    texts = [text for text in CASES.values() if fewer(text) is not None]
+    assert len(texts) > 5
+    Fewer(form).all_agree(texts, relative=1e-5)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -16,6 +16,19 @@ from tests.loops import loop, power
 NEAR = ["u = f32[16384] reverse(x1), dimensions={0}", "y = f32[16384] tanh(u)"]
 
 
+def histogram(elements: int, updates: int) -> str:
+    """Rounds that add numbers to elements of the state, which the lowest bits of a counter name."""
+    lines = [f"i = s32[{updates}] iota(), iota_dimension=0", f"k = s32[] constant({elements - 1})"]
+    lines += [f"m = s32[{updates}] broadcast(k), dimensions={{}}", f"a = s32[{updates}] and(i, m)"]
+    lines += [f"p = s32[{updates},1] reshape(a)", "z = f32[] constant(0)", "o = f32[] constant(0.125)"]
+    lines += [f"u = f32[{updates}] broadcast(o), dimensions={{}}", f"e = f32[{elements}] tanh(x1)"]
+    lines += [
+        f"y = f32[{elements}] scatter(e, p, u), update_window_dims={{}}, inserted_window_dims={{0}}, "
+        "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum"
+    ]
+    return loop([f"f32[{elements}]"], lines, ["y"])
+
+
 def product(rows: int, columns: int) -> str:
     """Rounds that multiply a matrix from the left by another one."""
     lines = [f"d = f32[{rows},{columns}] dot(x2, x1), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"]
@@ -29,6 +42,7 @@ CASES = {
         test=["s = f32[1] slice(x1), slice={[0:1]}", "v = f32[] reshape(s)", "l = f32[] constant(0.5)",
             "c = pred[] compare(v, l), direction=GT"]), "grid-loop"),
     "a block with a large product": (product(32, 16), "block-loop"),
+    "a block with a large scatter": (histogram(64, 300), "block-loop"),
     "a block with a narrow product": (product(64, 2), "block-loop"),
 }  # fmt: skip
 
@@ -57,10 +71,25 @@ def test_the_loop_is_one_of_kernels_again(name: str) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
-@pytest.mark.parametrize("text", [power(32), power(128), product(16, 16)])
+@pytest.mark.parametrize("text", [power(32), power(128), product(16, 16), histogram(16, 300)])
 def test_a_block_with_little_to_do_stays(text: str) -> None:
     module = fused(text)
     assert kinds(module) == {"block-loop"} and apart(module, target_of(module)) is module
+
+
+def long_rounds(length: int) -> str:
+    """A loop that all blocks of a device share because of what its rounds compute, with a state that a block could
+    hold."""
+    lines = [f"h{n} = f32[4096] tanh({f'h{n - 1}' if n else 'x1'})" for n in range(length)]
+    lines += [f"u = f32[4096] reverse(h{length - 1}), dimensions={{0}}", "y = f32[4096] negate(u)"]
+    return loop(["f32[4096]"], lines, ["y"])
+
+
+@pytest.mark.parametrize(("length", "stays"), [(20, True), (200, False)])
+def test_one_processor_takes_what_is_little_enough_for_it(length: int, stays: bool) -> None:
+    module = fused(long_rounds(length))
+    assert kinds(module) == {"grid-loop"}
+    assert (apart(module, target_of(module)) is module) == stays
 
 
 def test_two_loops_and_what_stands_around_them() -> None:

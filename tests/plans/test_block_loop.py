@@ -81,6 +81,17 @@ def test_what_several_places_read_is_a_cell() -> None:
     assert opcodes(far) == [["sqrt"], ["add"]]
 
 
+def test_parts_that_change_places_are_read_once() -> None:
+    """Each operand of a concatenate is read by the elements of its part alone."""
+    rolled = [
+        "h = f32[64] sqrt(x1)",
+        "end = f32[3] slice(h), slice={[61:64]}",
+        "rest = f32[61] slice(h), slice={[0:61]}",
+    ]
+    rolled += ["u = f32[64] concatenate(end, rest), dimensions={0}", "y = f32[64] negate(u)"]
+    assert opcodes(phases(loop(["f32[64]"], rolled, ["y"]))) == [["negate"]]
+
+
 PASSED = [  # of the sums of rows, only what is made of them lasts
     "z = f32[] constant(0)",
     "m = f32[SIZE] reduce(x1, z), dimensions={1}, to_apply=sum",

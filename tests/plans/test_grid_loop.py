@@ -9,7 +9,7 @@ import pytest
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.plans import Launch, Plan
 from hlo_opt.plans.grid_loop import BLOCK, InGrid
-from hlo_opt.plans.grid_search import match
+from hlo_opt.plans.grid_search import REPEATED, match, with_fewer_meetings
 from hlo_opt.plans.phases import ALONE, Team
 from hlo_opt.plans.price import price
 from tests.codegen.conftest import region_of_text
@@ -96,6 +96,33 @@ def test_a_result_is_written_as_soon_as_it_is_known() -> None:
         ).replace("reverse(h)", "reverse(x1)")
     )
     assert part.written_in(part.results[0]) == 1 == len(part.phases) and part.waits
+
+
+def near_ends(first: str) -> str:
+    """A loop whose elements are sums of two elements of a value."""
+    lines = [first, "u = f32[16384] reverse(h), dimensions={0}", "y = f32[16384] add(h, u)"]
+    return loop(["f32[16384]"], lines, ["y"])
+
+
+def test_what_takes_less_time_than_a_meeting_is_computed_again() -> None:
+    text = near_ends("h = f32[16384] sqrt(x1)")
+    fewer = with_fewer_meetings(region_of_text(text), H100)
+    assert fewer is not None and [len(part.phases) for part in (grid(text), fewer)] == [2, 1]
+    made = planned(text)
+    assert isinstance(made, Plan) and isinstance(made.segments[0].part, InGrid)
+    assert len(made.segments[0].part.phases) == 1
+    chain = [f"h{n} = f32[16384] tanh({f'h{n - 1}' if n else 'x1'})" for n in range(int(REPEATED))]
+    long = near_ends("\n  ".join([*chain, f"h = f32[16384] negate(h{len(chain) - 1})"]))
+    assert with_fewer_meetings(region_of_text(long), H100) is None
+
+
+def test_short_sums_are_folded_alone_where_that_saves_a_meeting() -> None:
+    lines = ["z = f32[] constant(0)", "m = f32[900] reduce(x1, z), dimensions={1}, to_apply=sum"]
+    lines += ["k = f32[900] tanh(m)", "b = f32[900,9] broadcast(k), dimensions={0}", "y = f32[900,9] add(x1, b)"]
+    text = loop(["f32[900,9]"], lines, ["y"])
+    fewer = with_fewer_meetings(region_of_text(text), H100)
+    assert fewer is not None and {cell.team for cell in fewer.cells} == {ALONE}
+    assert len(fewer.phases) < len(grid(text).phases)
 
 
 def test_a_state_that_l2_does_not_hold_has_no_plan() -> None:

@@ -7,7 +7,7 @@ import pytest
 import hlo_opt
 from hlo_opt.ir.index_map import constant, variable
 from hlo_opt.plans.lane_exits import Quiet
-from hlo_opt.plans.lane_search import obstacle
+from hlo_opt.plans.lane_obstacle import obstacle
 from tests.loops import COUPLED, LANES
 from tests.plans.test_lane_loop import lanes
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import hlo_opt
-from hlo_opt.plans.lane_search import Obstacle, obstacle
+from hlo_opt.plans.lane_obstacle import Obstacle, obstacle
 from tests.loops import loop
 from tests.plans.test_lane_loop import lanes
 

@@ -6,7 +6,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.plans import lane_search
-from hlo_opt.plans.lane_search import Obstacle, obstacle
+from hlo_opt.plans.lane_obstacle import Obstacle, obstacle
 from tests.loops import COUPLED, HALVED, LANES, loop
 
 
@@ -50,11 +50,26 @@ def test_an_operation_of_a_fusion_in_a_round_is_named() -> None:
     assert blamed is not None and blamed.name == "back"
 
 
-def test_a_loop_of_another_form_blames_no_operation() -> None:
+def named(text: str) -> str:
+    blamed = found(text).instruction
+    assert blamed is not None
+    return blamed.name.split(".")[0]
+
+
+def test_a_loop_of_another_form_names_what_gives_it_that_form() -> None:
     text = loop(["f32[64]"], HALVED, ["y"])
-    assert found(text.replace("(s), condition", "(s), condition")) == Obstacle(has_plan=True)
+    assert found(text) == Obstacle(has_plan=True)
     start = text.replace("while(s)", "while(b)").replace("  w = ", "  b = (s32[], f32[64]) opt-barrier(s)\n  w = ")
-    assert found(start) == Obstacle()
+    assert named(start) == "b"
+
+
+def test_a_state_of_many_dimensions_is_named() -> None:
+    assert named(loop(["f32[2,2,2,2,64]"], ["y = f32[2,2,2,2,64] sine(x1)"], ["y"])) == "y"
+
+
+def test_a_state_of_which_a_lane_has_too_much_is_named() -> None:
+    lines = ["y = f32[64] sine(x1)", "b = f32[64,100] broadcast(y), dimensions={0}", "q = f32[64,100] add(x2, b)"]
+    assert named(loop(["f32[64]", "f32[64,100]"], lines, ["y", "q"])) == "b"
 
 
 def test_a_small_array_is_lanes_where_that_fits_and_else_the_same_for_all() -> None:
