@@ -17,6 +17,7 @@ from typing import ClassVar, Literal
 from hlo_opt.analysis.targets import InLanes
 from hlo_opt.diag import ProofError, Reason
 from hlo_opt.fusion.context import PassContext
+from hlo_opt.fusion.decision import CostEstimate
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.joining import Union, join, likeness_of, union_beside, union_of
 from hlo_opt.fusion.legality import Edge
@@ -30,6 +31,10 @@ from hlo_opt.plans.sketch import Sketch
 
 WORTH = 0.98
 """The most that the joint kernel may take, relative to both kernels."""
+CLOSE = 1.01
+"""The same where the joint kernel moves at most `FEW` of their bytes: prices are not known better than that, and it
+leaves memory for a value, and the caches, to others."""
+FEW = 0.5
 
 COMMON = 0.25
 """The least share of the bytes of two kernels that both read, for kernels that do not read each other."""
@@ -163,9 +168,7 @@ def _union_beside(engine: Engine, later: Instruction, first: Instruction) -> Uni
     if engine.is_separated(engine.edge(first, later)):
         return None
     union = union_beside(engine, first, later)
-    if isinstance(union, Reason) or union.cost.us_fused > WORTH * union.cost.us_unfused:
-        return None
-    return union
+    return None if isinstance(union, Reason) or not pays(union.cost, WORTH) else union
 
 
 def _union(engine: Engine, producer: Instruction, consumer: Instruction) -> Union | None:
@@ -181,9 +184,14 @@ def _union(engine: Engine, producer: Instruction, consumer: Instruction) -> Unio
     may_copy = engine.state.prices.of(producer).is_small
     union = union_of(engine, producer, consumer, may_copy=may_copy, loses=_losing(edge))
     worth = WORTH_BESIDE_PRODUCT if is_product else WORTH
-    if isinstance(union, Reason) or union.cost.us_fused > worth * union.cost.us_unfused:
-        return None
-    return union
+    return None if isinstance(union, Reason) or not pays(union.cost, worth) else union
+
+
+def pays(cost: CostEstimate, worth: float) -> bool:
+    """Whether the joint kernel takes at most `worth` of the time of both, or as long and moves far less."""
+    if cost.bytes_fused <= FEW * cost.bytes_unfused:
+        worth = max(worth, CLOSE)
+    return cost.us_fused <= worth * cost.us_unfused
 
 
 def _losing(edge: Edge) -> Callable[[Sketch], bool] | None:

@@ -7,9 +7,11 @@ import pytest
 
 import hlo_opt
 from hlo_opt.analysis.targets import target
+from hlo_opt.fusion.decision import CostEstimate
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ops.sets import launches
+from hlo_opt.passes.kernel_joining import WORTH, pays
 from hlo_opt.passes.run import run
 
 H100 = target("h100_sxm")
@@ -84,6 +86,14 @@ def test_it_never_costs_time() -> None:
     for n in (64, 4096, 1 << 20):
         before = module_summary(hlo_opt.parse(pair(n, reader)), H100)
         assert module_summary(joined(pair(n, reader)), H100).est_us <= before.est_us
+
+
+@pytest.mark.parametrize(
+    ("us", "moved", "expected"),
+    [(9.7, 100.0, True), (9.9, 100.0, False), (10.05, 51.0, False), (10.05, 50.0, True), (10.2, 0.0, False)],
+)
+def test_of_what_takes_as_long_the_one_that_moves_less_is_taken(us: float, moved: float, expected: bool) -> None:
+    assert pays(CostEstimate(10.0, us, 100.0, moved), WORTH) is expected
 
 
 def test_what_is_known_of_kernels_is_what_would_be_found_now() -> None:
