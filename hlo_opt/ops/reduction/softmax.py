@@ -57,10 +57,12 @@ def _sum(total: Instruction, *, any_shape: bool, any_order: bool) -> Exponential
     powers = total.operands[0]
     while _rounds(powers):  # to an integer all but 1 become 0
         powers = powers.operands[0]
-    return of_powers(total, powers, any_shape=any_shape)
+    return of_powers(total, powers, any_shape=any_shape, any_order=any_order)
 
 
-def of_powers(total: Instruction, powers: Instruction, *, any_shape: bool) -> Exponentials | None:
+def of_powers(
+    total: Instruction, powers: Instruction, *, any_shape: bool = False, any_order: bool = False
+) -> Exponentials | None:
     """A sum as one of these exponentials, which are those that it adds up, or equal them."""
     if powers.opcode != "exponential" or powers.operands[0].opcode != "subtract":
         return None
