@@ -396,6 +396,7 @@ def various() -> list[Program]:
             spec(F32, 1 << 16, 32),
             spec(F32, 512, 32),
             least=4.0 * 2 * 512 * (1 << 16),
+            reason="32 squares for each distance: instructions",
         ),
         _pattern(
             "distances of points f32 4096x4096 of 16",
