@@ -33,7 +33,6 @@ from hlo_opt.plans import (
     lane_loop,
     lane_search,
     long_sort,
-    loop,
     matmul,
     matrix_vector,
     pairwise,
@@ -43,6 +42,7 @@ from hlo_opt.plans import (
     row_reduction,
     scan,
     scatter,
+    slices,
     sliding_window,
     sort,
     tensor_attention,
@@ -302,7 +302,8 @@ KINDS: list[Kind] = [
     Kind(
         "loop",
         order=3,
-        match=lambda region, roots, target, room: (loop.match(region, roots, target), []),
+        match=lambda region, roots, target, room: (slices.match(region, roots, target), []),
+        walks=slices.walks,
         own=own_on,
     ),
 ]
