@@ -11,15 +11,22 @@ from hlo_opt.codegen.vectors import MOST_BYTES, Store, Targets, each_element
 from hlo_opt.ir.index_map import Condition, Expression, Variable, add, constant, multiply
 from hlo_opt.ir.size import always_same
 from hlo_opt.ops.code import Code, code
-from hlo_opt.plans.loop import Elements, root_index
+from hlo_opt.plans.loop import Elements, index_in_slice
 from hlo_opt.plans.plan import Part, Plan, Segment
 
 
 def emit(builder: Builder, plan: Plan, segment: Segment[Elements], first_block: int, targets: Targets) -> None:
-    """Each thread computes `vector` consecutive elements of each root, or one of the rest."""
-    elements_of_thread(
-        builder, plan, segment, first_block, segment.part.elements, lambda b, p: stores_at(b, plan, segment, targets, p)
-    )
+    """Each thread computes `vector` consecutive elements of each slice of each root, or one of the rest."""
+    part = segment.part
+
+    def compute(to: Builder, position: Expression) -> list[Store]:
+        return [
+            store
+            for number in range(part.slices)
+            for store in stores_at(to, plan, segment, targets, position, number, part.slices)
+        ]
+
+    elements_of_thread(builder, plan, segment, first_block, part.of_slice, compute)
 
 
 def elements_of_thread(
@@ -84,12 +91,14 @@ def stores_at(
     segment: Segment[Part],
     targets: Targets,
     position: Expression,
+    at_slice: int = 0,
+    slices: int = 1,
 ) -> list[Store]:
-    """Compute the element of each root at a position."""
+    """Compute the element of each root at a position, of one of their slices by its number."""
     stores = []
     for number in segment.roots:
         root = plan.region.roots[number]
-        index = root_index(segment.hero, root, position)
+        index = index_in_slice(segment.hero, root, position, at_slice, slices)
         for element, (pointer, shape) in enumerate(targets[number]):
             value = builder.element(root, element, index) if root.shape.is_tuple else builder.value(root, index)
             stores.append(Store(pointer, shape, index, value))

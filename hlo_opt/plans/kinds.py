@@ -34,7 +34,6 @@ from hlo_opt.plans import (
     lane_search,
     long_sort,
     look_back,
-    loop,
     matmul,
     matrix_vector,
     pairwise,
@@ -44,6 +43,7 @@ from hlo_opt.plans import (
     row_reduction,
     scan,
     scatter,
+    slices,
     sliding_window,
     sort,
     tensor_attention,
@@ -316,7 +316,8 @@ KINDS: list[Kind] = [
     Kind(
         "loop",
         order=3,
-        match=lambda region, roots, target, room: (loop.match(region, roots, target), []),
+        match=lambda region, roots, target, room: (slices.match(region, roots, target), []),
+        walks=slices.walks,
         own=own_on,
     ),
 ]

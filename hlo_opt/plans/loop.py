@@ -13,8 +13,9 @@ from typing import ClassVar
 
 from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ir.index_map import Expression
+from hlo_opt.ir.index_map import Expression, add, constant
 from hlo_opt.ir.size import most
+from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.shapes import window
 from hlo_opt.plans.plan import Launch, Region, Segment, Unshared, above
@@ -24,6 +25,8 @@ WIDEST_ACCESS = 16
 """Bytes that one instruction of a thread loads or stores at most."""
 MOST_ELEMENTS = 32
 """Limit of elements per thread (`MAX_UNROLL` of xla/service/gpu/gpu_fusible.cc)."""
+SLICED_THREADS = 768
+"""Resident threads of slices for which registers must suffice: 80 registers each."""
 _SHORT = 32
 """Elements of a window up to which a thread has two."""
 
@@ -52,26 +55,36 @@ class Elements(Spread):
     elements  the size of each output, in elements
     vector    consecutive elements of a thread; those after the last whole vector have a thread each
     roots     the positions of the outputs
+    slices    parts of the outputs along their major-most dimension: a thread has the same elements of each, and
+              computes once what they share (`hlo_opt.plans.slices`)
     """
 
     hero: Instruction
     elements: int
     vector: int
     roots: tuple[int, ...]
+    slices: int = 1
     kind: ClassVar[str] = "loop"
+
+    @property
+    def of_slice(self) -> int:
+        """The elements of a slice of an output."""
+        return self.elements // self.slices
 
     @property
     def in_vectors(self) -> int:
         """The number of threads that have a vector."""
-        return self.elements // self.vector
+        return self.of_slice // self.vector
 
     @property
     def threads(self) -> int:
         """The number of threads: one for each vector, and one for each element after the last."""
-        return self.in_vectors + self.elements % self.vector
+        return self.in_vectors + self.of_slice % self.vector
 
     def segment(self, block: int) -> Segment[Elements]:
-        return Segment(self, -(-self.threads // block), self.vector)
+        # left alone, the compiler spills elements of slices to fit more threads
+        resident = max(1, SLICED_THREADS // block) if self.slices > 1 else 0
+        return Segment(self, -(-self.threads // block), self.vector, resident=resident)
 
 
 def launch(threads: int) -> Launch:
@@ -149,5 +162,25 @@ def elements_per_thread(
 def root_index(hero: Instruction, root: Instruction, position: Expression) -> tuple[Expression, ...]:
     """The index of the root's element that the thread at a position writes: that of the hero, or, if the dimensions
     differ, the one at the same position in memory."""
+    return physical_index(_laid_out_as(hero, root), position)
+
+
+def _laid_out_as(hero: Instruction, root: Instruction) -> Shape:
+    """The shape in whose order the elements of a root are written."""
     first, shape = next(hero.shape.leaves()), next(root.shape.leaves())
-    return physical_index(first if first.dimensions == shape.dimensions else shape, position)
+    return first if first.dimensions == shape.dimensions else shape
+
+
+def index_in_slice(hero: Instruction, root: Instruction, position: Expression, number: int, slices: int) -> Index:
+    """As `root_index`, for a position within a slice of the outputs, by the number of that slice."""
+    index = root_index(hero, root, position)
+    if not number:
+        return index
+    major = major_dimension(_laid_out_as(hero, root))
+    extent = _laid_out_as(hero, root).dimensions[major] // slices
+    return tuple(add(e, constant(number * extent)) if d == major else e for d, e in enumerate(index))
+
+
+def major_dimension(shape: Shape) -> int:
+    """The major-most dimension that has several elements."""
+    return next((d for d in reversed(shape.minor_to_major) if shape.dimensions[d] > 1), shape.minor_to_major[-1])

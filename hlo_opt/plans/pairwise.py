@@ -32,11 +32,13 @@ from hlo_opt.plans.element_reads import ends_needed
 from hlo_opt.plans.folding import REDUCED, Folded, Space, ends_in_one_pass, operand_index, root_index
 from hlo_opt.plans.folding import match as match_folds
 from hlo_opt.plans.plan import Launch, Region, Segment, Unshared, above
+from hlo_opt.plans.samples import LINE, SECTOR
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk, leaves_at
 
 LANES, WARPS = 32, 4
 """Threads of a block that have neighbouring columns, and those that share these columns and have other rows: a block
-reads a tile's operands from L2 once."""
+reads a tile's operands from L2 once. Where each column lies in a cache line of its own, fewer threads may have
+neighbouring columns: a warp of 8 columns and 4 rows looks up 12 lines where one of 32 columns looks up 33."""
 WIDTH, MOST_ROWS, MOST_PAIRS = 4, 8, 16
 """Columns of a thread, which are as far apart as a warp is wide; limits of its rows, and of its pairs: a pair has a
 register for each result of a fold."""
@@ -56,6 +58,7 @@ class Pairs(Unshared):
     rows, columns  positions on each side, in the order of memory: columns are neighbours there
     reduced        elements that a pair folds
     height, width  rows and columns of a thread
+    lanes          threads that have neighbouring columns
     of_rows, of_columns  what is read for a row, and for a column
     """
 
@@ -68,6 +71,7 @@ class Pairs(Unshared):
     reduced: int
     height: int
     width: int
+    lanes: int
     of_rows: tuple[Element, ...]
     of_columns: tuple[Element, ...]
 
@@ -84,9 +88,9 @@ class Pairs(Unshared):
     @property
     def tiling(self) -> tuple[int, int, int, int]:
         """Tiles of a block along rows and columns, and threads of a tile along both."""
-        down, lanes = -(-self.batches * self.rows // self.height), min(LANES, self.columns)
-        warps = math.gcd(down, WARPS)
-        return down // warps, -(-self.columns // (self.width * lanes)), warps, lanes
+        down = -(-self.batches * self.rows // self.height)
+        warps = math.gcd(down, LANES * WARPS // self.lanes if self.lanes < self.columns else WARPS)
+        return down // warps, -(-self.columns // (self.width * self.lanes)), warps, self.lanes
 
     @property
     def chunk(self) -> int:
@@ -169,7 +173,33 @@ def _part(region: Region, folded: Folded, target: DeviceTarget) -> Pairs | None:
         height //= 2
     if height * width < WIDTH:
         return None
-    return Pairs(reduces, folded.roots, batches, rows, columns, space.reduced, height, width, *sides)
+    written = [leaf.type.bytes for n in folded.roots for leaf in region.roots[n].shape.leaves()]
+    tiles, chunk = -(-batches * rows // height), math.gcd(space.reduced, CHUNK)
+
+    def looked_up(lanes: int) -> int:
+        """Cache lines for a thread of a warp that has so many neighbouring columns."""
+        groups = LANES // lanes
+        reads = sum(width * _lines(column, COLUMN, lanes, 1, chunk) for column in sides[1])
+        reads += sum(height * _lines(row, ROW, groups, height, chunk) for row in sides[0])
+        return space.reduced // chunk * reads + height * width * groups * len(written)
+
+    lanes = min(LANES, columns)
+    if lanes == LANES:
+        fewer = (LANES // 2, LANES // 4)
+        can = [n for n in fewer if n * min(written) >= SECTOR and tiles % (LANES * WARPS // n) == 0]
+        lanes = min((LANES, *can), key=looked_up)
+    return Pairs(reduces, folded.roots, batches, rows, columns, space.reduced, height, width, lanes, *sides)
+
+
+def _lines(read: Element, place: str, lanes: int, apart: int, chunk: int) -> int:
+    """Cache lines that a warp looks up to read a chunk of a fold, for `lanes` rows or columns which are `apart`."""
+    value, index = read
+    neighbour, along = value.shape.type.bytes, variables_of(index[value.shape.minor_to_major[0]])
+    for d in value.shape.minor_to_major:
+        if place in variables_of(index[d]):
+            return min(lanes, -(-lanes * apart * neighbour // LINE)) * (1 if REDUCED in along else chunk)
+        neighbour *= value.shape.dimensions[d]
+    return 1
 
 
 def _sides(

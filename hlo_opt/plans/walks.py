@@ -142,8 +142,9 @@ def own_on(
             for wanted, index in walk.wanted
             if wanted is root and (root.shape, index) in walk.written
         }
-        if root.shape.is_array and len(at) == 1:
-            number, index = at.pop()
+        numbers = {number for number, _ in at}
+        if root.shape.is_array and len(numbers) == 1:
+            number = numbers.pop()
             if is_exact(walks[number]):
-                own.append(Own(position, number, frozenset({index})))
+                own.append(Own(position, number, frozenset(index for _, index in at)))
     return own

@@ -336,6 +336,7 @@ def various() -> list[Program]:
             "log-sum-exp over 0 bf16 65536x777",
             lambda x: jax.scipy.special.logsumexp(x.astype(F32), 0),
             spec(BF16, 65536, 777),
+            reason="an exponential for 16 bits: instructions",
         ),
         _pattern(
             "segment maximum f32 2097152x64 to 65536",
@@ -396,6 +397,7 @@ def various() -> list[Program]:
             spec(F32, 1 << 16, 32),
             spec(F32, 512, 32),
             least=4.0 * 2 * 512 * (1 << 16),
+            reason="32 squares for each distance: instructions",
         ),
         _pattern(
             "distances of points f32 4096x4096 of 16",

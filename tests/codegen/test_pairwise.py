@@ -82,6 +82,23 @@ def test_sizes_around_the_edges_of_tiles(tool: Any) -> None:
     tool.all_agree(texts)
 
 
+def test_columns_in_lines_of_their_own(tool: Any) -> None:
+    """Fewer lanes have neighbouring columns, and more have other rows, where that looks up fewer cache lines."""
+    texts = [distances(64, 129, 32), distances(128, 130, 12), distances(68, 128, 32), distances(64, 200, 64, "bf16")]
+    turned = module(
+        "64,128",
+        "64,32,128",
+        ("f32[64,32]", "f32[32,128]"),
+        "  d = f32[64,32,128] subtract(xs, ys)",
+        dimension=1,
+        alongside=("0,1", "1,2"),
+    )
+    texts.append(turned)
+    assert kinds(tool, texts) == {"pairwise"}
+    assert [tool.plan(text).segments[0].part.lanes for text in texts] == [8, 16, 32, 16, 32]
+    tool.all_agree(texts)
+
+
 def test_types_and_reducers(tool: Any) -> None:
     texts = [distances(90, 100, 5, t) for t in ("f64", "s32", "f16", "bf16", "u8")]
     texts += [distances(90, 100, 5, "f32", reducer) for reducer in ("minimum", "maximum", "multiply")]
