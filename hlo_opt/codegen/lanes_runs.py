@@ -8,13 +8,14 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 
 from hlo_opt.codegen.lanes_chunk_text import FROM, INSIDE, LANE, LANES, WIDE, ChunkWriter, UnknownError
+from hlo_opt.codegen.lanes_common import Common
 from hlo_opt.codegen.lanes_folds import place_of, stride
 from hlo_opt.codegen.lanes_nodes import Stretch
 from hlo_opt.codegen.lanes_places import Found, found_first
 from hlo_opt.codegen.lanes_sides import by_side, predicates_of, settled
 from hlo_opt.codegen.lanes_text import digits_in, has_conditions, variables_in
 from hlo_opt.codegen.lanes_turned import by_elements, copies
-from hlo_opt.codegen.tree import Assign, Block, Let, Neighbours, Statement, codes_of, walk
+from hlo_opt.codegen.tree import Assign, Block, Let, Neighbours, Statement, codes_of, names_in, walk
 from hlo_opt.ir.index_map import (
     Condition,
     Expression,
@@ -128,12 +129,18 @@ def run_lines(
         befores.append([n for n in same if isinstance(n, str)])
         writers.append(writer)
         lasts.append(last)
-        masked += masked < 2 and _masks_neighbours(writer, last.items)  # two say it
+        masked += masked < 2 and _masks_neighbours(writer, last.items, by_condition.values())  # two say it
+        if masked > 1 and not deep:
+            return None
+    common = Common(writers, alike)
+    holding = {name for conditions, name in by_condition.items() if _are_common(conditions, common)}
+    if len(holding) < len(by_condition):  # there is no loop for each side of the others: they are conditions in one
+        masked = sum(_masks_neighbours(w, last.items, holding) for w, last in zip(writers, lasts, strict=True))
         if masked > 1 and not deep:
             return None
     copied = list[str]()
     if bounds is None and not rest:
-        copied, is_all = copies(writers, [last.items for last in lasts], lanes)
+        copied, is_all = copies(common, [last.items for last in lasts], lanes)
         if is_all:
             return copied
         flat = by_elements(items, ChunkWriter(dict(values), lanes, constants), writers, copied) if copied else None
@@ -141,7 +148,7 @@ def run_lines(
             return flat
     found = None
     if bounds is None and not rest and _copies_anywhere(items):
-        found = _found_first(writers, lasts)
+        found = _found_first(common, lasts)
     if found is not None:
         lasts = [Stretch(one.copying) for one in found[1]]
     bodies = [list(writer.body(last)) for writer, last in zip(writers, lasts, strict=True)]
@@ -155,9 +162,8 @@ def run_lines(
         head = f"for (int {LANE} = hlo::hidden({first}); {LANE} < {end}; ++{LANE}) {{"
     pragma = [] if _copies_anywhere(items) or masked > 1 else ["#pragma omp simd"]
     uniform = {name for writer in writers for name in writer.uniform}
-    holding = {name.text for name in by_condition.values()}
     predicates = predicates_of([s for last in lasts for s in last.items], uniform, lines)
-    sides = {p: f"{_SIDE}{k}" for k, p in enumerate(predicates) if p in holding or _is_of_run(p, writers)}
+    sides = {p: f"{_SIDE}{k}" for k, p in enumerate(predicates) if Name(p) in holding or common.has(p)}
     chosen = list[str]()
     for predicate, side in sides.items():
         before = next(same for writer, same in zip(writers, befores, strict=True) if predicate in writer.uniform)
@@ -177,38 +183,29 @@ def run_lines(
     return [*whole, *behind, "}"]
 
 
-def _found_first(writers: Sequence[ChunkWriter], lasts: Sequence[Stretch]) -> tuple[list[str], list[Found]] | None:
+def _found_first(common: Common, lasts: Sequence[Stretch]) -> tuple[list[str], list[Found]] | None:
     """The lines that find places for a run, and what is left for each of its elements; None where these have places of
     their own."""
+    writers = common.writers
     found = [found_first(last.items, Name(LANE), w.constants) for w, last in zip(writers, lasts, strict=True)]
     if any(one is None for one in found):
         return None
     known = [one for one in found if one is not None]
+    if not common.has_all({name.text for one in known for name in names_in(one.finding)} & writers[0].uniform):
+        return None
     lines = [list(writer.body(Stretch(one.finding))) for writer, one in zip(writers, known, strict=True)]
     return (lines[0], known) if all(one == lines[0] for one in lines) else None
 
 
-def _is_of_run(name: str, writers: Sequence[ChunkWriter]) -> bool:
-    """Whether a variable that is the same for all lanes is also the same for all elements of a run, for each of which
-    there is a writer."""
-    first, *others = writers
-    if any(writer.full.get(name) != first.full.get(name) for writer in others):
-        return False
-    if name in first.alike or name not in first.declared_once:
-        return name in first.full or name in first.constants
-    for piece in first.declared_once[name].pieces:
-        names = [piece] if isinstance(piece, Name) else []
-        if isinstance(piece, Cell):
-            names = [piece.array, *(() if piece.array in first.scalars else piece.index.names())]
-        if not all(_is_of_run(inner.text, writers) for inner in names):
-            return False
-    return True
+def _are_common(conditions: Sequence[Condition], common: Common) -> bool:
+    """Whether conditions say the same of all elements of a run."""
+    return all(common.has_all(variables_of(c.expression)) for c in conditions)
 
 
-def _masks_neighbours(writer: ChunkWriter, items: Sequence[Statement]) -> bool:
-    """Whether statements that were written may read memory under a condition that differs from lane to lane, and leave
+def _masks_neighbours(writer: ChunkWriter, items: Sequence[Statement], sides: Collection[Name]) -> bool:
+    """Whether statements that were written may read memory under a condition that is none of `sides`, and leave
     elements out between two lanes: what another element of the run reads lies there."""
-    sides, seen = set(writer.sides.values()), set[int]()
+    seen = set[int]()
     for block in walk(items):
         if not isinstance(block, Block) or not block.condition.pieces or id(block) in seen:
             continue

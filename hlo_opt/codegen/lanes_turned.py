@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from hlo_opt.codegen.lanes_apart import Place
 from hlo_opt.codegen.lanes_chunk_text import FROM, INSIDE, LANE, LANES, WIDE, ChunkWriter, UnknownError
+from hlo_opt.codegen.lanes_common import Common
 from hlo_opt.codegen.lanes_folds import place_of
 from hlo_opt.codegen.lanes_nodes import Stretch
 from hlo_opt.codegen.lanes_sides import by_side, predicates_of
@@ -34,23 +35,22 @@ class _Runs:
         return (low, _text_of(place, writer)) if max(read[0] for read in self.reads) - low == run - 1 else None
 
 
-def copies(
-    writers: Sequence[ChunkWriter], stretches: Sequence[Sequence[Statement]], lanes: int
-) -> tuple[list[str], bool]:
+def copies(common: Common, stretches: Sequence[Sequence[Statement]], lanes: int) -> tuple[list[str], bool]:
     """The lines that copy runs, for stretches with a writer for each element of a run, of which the writers then read
     the copies, and whether that is all there is to do; `lanes` is the most elements. No lines where a statement may not
     be reached."""
+    writers = common.writers
     run = len(writers)
     if any(not isinstance(s, Let | Assign | Note) for items in stretches for s in items):
         return [], False
     lines = list[str]()
-    for number, runs in enumerate(_turned(writers, stretches)):
+    for number, runs in enumerate(_turned(common, stretches)):
         if (known := runs.first(run)) is None:
             continue
         low, at = known
         name, source = _name(number), f"{runs.array.text} + ({at})"
         offsets = {(writer, cell): offset - low for offset, writer, cell, _ in runs.reads}
-        if (to := _result(writers, stretches, offsets)) is not None:
+        if (to := _result(common, stretches, offsets)) is not None:
             return [*_first_line(writers[0], run), f"hlo::turned<{run}>({to}, {source}, hlo_live / {run});"], True
         lines.append(f"decltype(hlo::own({runs.array.text}[0])) {name}[{lanes}];")
         lines.append(f"hlo::turned<{run}>({name}, {source}, hlo_live / {run});")
@@ -73,32 +73,33 @@ def _text_of(place: Expression, writer: ChunkWriter) -> str:
     )
 
 
-def _turned(writers: Sequence[ChunkWriter], stretches: Sequence[Sequence[Statement]]) -> list[_Runs]:
+def _turned(common: Common, stretches: Sequence[Sequence[Statement]]) -> list[_Runs]:
     """The reads of constant arrays that go back by a run from lane to lane."""
     found = dict[object, _Runs]()
-    for writer, items in zip(writers, stretches, strict=True):
+    for writer, items in zip(common.writers, stretches, strict=True):
         for cell in (p for s in items for c in codes_of(s) for p in c.parts() if isinstance(p, Cell)):
-            known = _place(cell, writer) if cell.array.text in writer.constants else None
-            if known is not None and cell.array not in writer.scalars and known[0].step == -len(writers):
+            known = _place(cell, writer, common) if cell.array.text in writer.constants else None
+            if known is not None and cell.array not in writer.scalars and known[0].step == -len(common.writers):
                 place, whole = known
                 runs = found.setdefault((cell.array, frozenset(place.rest.items())), _Runs(cell.array))
                 runs.reads.append((place.offset, writer, cell, whole))
     return list(found.values())
 
 
-def _place(cell: Cell, writer: ChunkWriter) -> tuple[Place, Expression] | None:
-    """The place of an element, where only the lane differs from lane to lane."""
+def _place(cell: Cell, writer: ChunkWriter, common: Common) -> tuple[Place, Expression] | None:
+    """The place of an element, where only the lane differs from lane to lane, and only a number within the run."""
     lane = INSIDE if writer.by_rows else LANE
     place = place_of(cell, writer.full)
     if place is None:
         return None
     place = substitute(place, writer.full)
     parts = Place.of(place, lane)
-    return None if parts is None or not variables_of(place) <= {lane, *writer.uniform} else (parts, place)
+    is_same = variables_of(place) <= {lane, *writer.uniform} and common.has_all(variables_of(place))
+    return (parts, place) if parts is not None and is_same else None
 
 
 def _result(
-    writers: Sequence[ChunkWriter],
+    common: Common,
     stretches: Sequence[Sequence[Statement]],
     offsets: Mapping[tuple[ChunkWriter, Cell], int],
 ) -> str | None:
@@ -106,7 +107,7 @@ def _result(
     same element of a run, and nothing else is done."""
     found, kinds = set[tuple[object, int]](), set[str]()
     first = ""
-    for writer, items in zip(writers, stretches, strict=True):
+    for writer, items in zip(common.writers, stretches, strict=True):
         known, targets = dict[Name, int](), list[tuple[Cell, int | None]]()
         for item in items:
             value = item.value if isinstance(item, Let | Assign) else None
@@ -125,8 +126,8 @@ def _result(
         cell, of_run = targets[0]
         if of_run is None:
             return None
-        place = _place(cell, writer)
-        if place is None or place[0].step != len(writers) or cell.array in writer.scalars:
+        place = _place(cell, writer, common)
+        if place is None or place[0].step != len(common.writers) or cell.array in writer.scalars:
             return None
         found.add(((cell.array, frozenset(place[0].rest.items())), place[0].offset - of_run))
         if of_run == 0:

@@ -42,3 +42,28 @@ def test_which_places(computed: bool, planner: Any) -> None:
 def test_values(tool: Any) -> None:
     shapes = ["64,256", "3,100", "33,67", "1,5"]
     tool.all_agree([text(s, kind, n) for s in shapes for kind, n in (("u8", 3), ("bf16", 2), ("f32", 4))])
+
+
+def test_places_that_differ_within_a_run(tool: Any) -> None:
+    """Data say which column of the table each colour has: one name, and a number for each element of a run."""
+    tool.all_agree(
+        [
+            """HloModule m
+
+ENTRY e {
+  t = u8[120] parameter(0)
+  x = f32[64,256] parameter(1)
+  shift = f32[3] parameter(2)
+  k = f32[64,256,3] broadcast(x), dimensions={0,1}
+  s = f32[64,256,3] broadcast(shift), dimensions={2}
+  c = f32[] constant(30)
+  b = f32[64,256,3] broadcast(c), dimensions={}
+  a = f32[64,256,3] add(k, s)
+  m = f32[64,256,3] multiply(a, b)
+  n = s32[64,256,3] convert(m)
+  ROOT g = u8[64,256,3] gather(t, n), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0},
+    index_vector_dim=3, slice_sizes={1}
+}
+"""
+        ]
+    )

@@ -206,6 +206,31 @@ ENTRY e {
 
 
 @compiled
+@pytest.mark.parametrize("columns", [2, 3, 5, 8])
+@pytest.mark.parametrize("rows", [33, 64, 700])
+def test_sides_that_differ_within_a_run(rows: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which array a column is of is the same for all lanes, but not for all elements of a run: data say which column
+    each of these reads."""
+    body = f"""ENTRY e {{
+  x = f32[{rows},{columns}] parameter(0)
+  at = s32[{columns}] parameter(1)
+  last = f32[{rows},1] slice(x), slice={{[0:{rows}], [{columns - 1}:{columns}]}}
+  rest = f32[{rows},{columns - 1}] slice(x), slice={{[0:{rows}], [0:{columns - 1}]}}
+  rolled = f32[{rows},{columns}] concatenate(last, rest), dimensions={{1}}
+  sum = f32[{rows},{columns}] add(rolled, x)
+  which = f32[{rows},{columns}] gather(sum, at), offset_dims={{0}}, collapsed_slice_dims={{1}}, start_index_map={{1}},
+    index_vector_dim=1, slice_sizes={{{rows},1}}
+  ROOT r = f32[{rows},{columns}] negate(which)
+}}
+"""
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((rows, columns)).astype(np.float32)
+    for at in (np.arange(columns)[::-1], np.roll(np.arange(columns), 1), generator.integers(0, columns, columns)):
+        found, _ = run_on_host(body, x, at.astype(np.int32), monkeypatch=monkeypatch)
+        np.testing.assert_array_equal(found, -(np.roll(x, 1, 1) + x)[:, at])
+
+
+@compiled
 def test_runs_of_one_value_under_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window's gradient goes to the place of its largest element: all elements of a run read the same one, and the
     next run reads the next."""
