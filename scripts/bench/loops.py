@@ -29,6 +29,7 @@ from hlo_opt.plans.lane_obstacle import obstacle
 from hlo_opt.runtime.schedule import build_schedule
 from scripts.bench import (  # noqa: F401  # the loops of the table
     coupled_loops,
+    estimate_loops,
     further_loops,
     gradient_loops,
     lattice_loops,
