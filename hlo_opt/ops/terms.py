@@ -6,8 +6,9 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from hlo_opt.ir import ElementType, Instruction, Shape, SliceDimension, array, edit
+from hlo_opt.ir import Computation, ElementType, Instruction, Shape, SliceDimension, array, edit
 from hlo_opt.ir.attribute import PaddingDimension
+from hlo_opt.ir.element_type import PRED, S32
 from hlo_opt.ops.contraction.table import sum_type
 from hlo_opt.ops.reduction.reducers import is_wide, monoid, running_types
 from hlo_opt.ops.sets import is_elementwise, tuple_elements
@@ -87,15 +88,7 @@ class Terms(Writer):
         totals = [self.spread(init, sizes) for init in operands[len(arrays) :]]
         for at in itertools.product(*(range(arrays[0].shape.dimensions[d]) for d in gone)):
             terms = [self._at(whole, dict(zip(gone, at, strict=True)), whole.shape.type) for whole in arrays]
-            copies = dict(zip(body.parameters, [*totals, *terms], strict=True))
-            for i in body.instructions:
-                if i.literal is not None:
-                    copies[i] = self.spread(edit.clone_into(self.computation, i, []), sizes)
-                elif i.parameter_number is None and tuple_elements(i) is None:
-                    shape, attributes = array(i.shape.type, *sizes), dict(i.attributes)
-                    copied = [copies[o] for o in i.operands]
-                    copies[i] = edit.create(self.computation, i.name, i.opcode, shape, copied, attributes)
-            totals = [copies[end] for end in tuple_elements(body.root) or [body.root]]
+            totals = self._element_by_element(body, [*totals, *terms])
         return totals[0] if len(arrays) == 1 else edit.create_tuple(self.computation, totals)
 
     def cumulated(
@@ -103,14 +96,57 @@ class Terms(Writer):
     ) -> Instruction:
         """The folds of all elements up to each one along a dimension, or from each one on. In each step an element
         folds as many as the one that is so far away has folded before: twice as many as in the step before."""
-        reach = 1
-        while reach < value.shape.dimensions[axis]:
-            moved = PaddingDimension(-reach, reach) if from_end else PaddingDimension(reach, -reach)
-            padding = tuple(moved if d == axis else PaddingDimension(0, 0) for d in range(value.shape.rank))
-            shape = array(value.shape.type, *value.shape.dimensions)
-            value = self.emit(step, shape, value, self.emit("pad", shape, value, neutral, padding=padding))
-            reach *= 2
+        for reach in _reaches(value.shape.dimensions[axis]):
+            before = self._moved(value, neutral, -reach if from_end else reach, axis)
+            value = self.emit(step, before.shape, value, before)
         return value
+
+    def cumulated_together(
+        self, window: Instruction, operands: Sequence[Instruction], axis: int, *, from_end: bool
+    ) -> Instruction | None:
+        """The same of several arrays that a cumulative window folds together by a computation of scalars, as a tuple;
+        None where that is too long. Init values take part once, in the fold of the first element: they need not be
+        neutral, and no element is lost in a product with zero."""
+        values, inits = [*operands[: len(operands) // 2]], operands[len(operands) // 2 :]
+        body, sizes = window.called_by("to_apply"), values[0].shape.dimensions
+        reaches = _reaches(sizes[axis])
+        if running_types(window) != tuple(v.shape.type for v in values):
+            return None
+        if _steps(window) * (len(reaches) + 1) > MOST_STEPS:
+            return None
+        place = self.emit("iota", array(S32, *sizes), iota_dimension=axis)
+        last = self.spread(self.constant(S32, sizes[axis] - 1), sizes)
+        place = self.emit("subtract", place.shape, last, place) if from_end else place
+        for reach in (0, *reaches):
+            before = [self.spread(init, sizes) for init in inits]
+            if reach:
+                way = -reach if from_end else reach
+                before = [self._moved(v, init, way, axis) for v, init in zip(values, inits, strict=True)]
+            edge = self.spread(self.constant(S32, reach), sizes)
+            folds = self.emit("compare", array(PRED, *sizes), place, edge, direction="GE" if reach else "EQ")
+            both = self._element_by_element(body, [*values, *before] if from_end else [*before, *values])
+            values = [self.emit("select", v.shape, folds, b, v) for b, v in zip(both, values, strict=True)]
+        return edit.create_tuple(self.computation, values)
+
+    def _moved(self, value: Instruction, start: Instruction, by: int, axis: int) -> Instruction:
+        """The value with its elements moved along a dimension; `start` where there are none."""
+        padding = tuple(
+            PaddingDimension(by, -by) if d == axis else PaddingDimension(0, 0) for d in range(value.shape.rank)
+        )
+        return self.emit("pad", array(value.shape.type, *value.shape.dimensions), value, start, padding=padding)
+
+    def _element_by_element(self, body: Computation, arguments: Sequence[Instruction]) -> list[Instruction]:
+        """The results of a computation of scalars for each element of arrays of the same dimensions."""
+        sizes = arguments[0].shape.dimensions
+        copies = dict(zip(body.parameters, arguments, strict=True))
+        for i in body.instructions:
+            if i.literal is not None:
+                copies[i] = self.spread(edit.clone_into(self.computation, i, []), sizes)
+            elif i.parameter_number is None and tuple_elements(i) is None:
+                shape, attributes = array(i.shape.type, *sizes), dict(i.attributes)
+                copied = [copies[o] for o in i.operands]
+                copies[i] = edit.create(self.computation, i.name, i.opcode, shape, copied, attributes)
+        return [copies[end] for end in tuple_elements(body.root) or [body.root]]
 
     def _at(self, value: Instruction, at: dict[int, int], kind: ElementType) -> Instruction:
         """A slice at fixed indices of some dimensions, which are removed."""
@@ -129,8 +165,13 @@ class Terms(Writer):
         return self.emit("broadcast", array(value.shape.type, *shape.dimensions), value, dimensions=tuple(places))
 
 
+def _reaches(length: int) -> list[int]:
+    """How far away the elements are that are folded, in each step of doubling, so that all of a line are."""
+    return [1 << n for n in range((length - 1).bit_length())]
+
+
 def _steps(reduce: Instruction) -> int:
-    """The operations that a reduce does for a term; more than are written out where they are not all of numbers."""
+    """The operations that a fold does for a term; more than are written out where they are not all of numbers."""
     body = reduce.called_by("to_apply")
     steps = [
         i for i in body.instructions if i.parameter_number is None and i.literal is None and tuple_elements(i) is None

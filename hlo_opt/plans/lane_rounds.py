@@ -66,10 +66,13 @@ class Round(Extremes):
 
     def _doubled(self, window: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
         lines = lines_of(window)
-        if lines is None or window.shape.is_tuple or window.shape.type.bits < 32 or not starts_with_identity(window):
+        if lines is None:
             return None
+        if window.shape.is_tuple:
+            return self.cumulated_together(window, operands, lines.axis, from_end=lines.is_reversed)
         step = monoid(window.called_by("to_apply"))
-        assert step is not None
+        if step is None or window.shape.type.bits < 32 or not starts_with_identity(window):
+            return None
         return self.cumulated(operands[0], operands[1], step, lines.axis, from_end=lines.is_reversed)
 
 

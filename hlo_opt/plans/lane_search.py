@@ -162,6 +162,9 @@ class Search:
                     self.narrowed.append(([opened.results[n] for n in where if n not in lanes], dimensions))
                     self._refuse(where.keys() - lanes.keys())
             if not found:
+                largest = max(state.values(), key=lambda s: s.element_count).dimensions
+                numbers = [opened.results[n] for n, shape in state.items() if not shape.rank]
+                self.narrowed += [(numbers, largest)] if numbers else []  # made from an array, whatever lanes it has
                 self._refuse(state)
         return None
 

@@ -233,7 +233,7 @@ def long_products(x: Array, m: Array) -> Any:
     return rounds(400, lambda x: jnp.tanh(0.02 * (x @ m)) + 0.1, x)
 
 
-@loop("launches", f32(256, 256), f32(256, 256), couples=("dot",))
+@loop("launches", f32(256, 256), f32(256, 256), couples=("dot", "reduce"))
 def products_until(x: Array, m: Array) -> Any:
     """Until nothing moves: the data decide."""
 

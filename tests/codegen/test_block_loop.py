@@ -15,6 +15,24 @@ from tests.ops.test_extremes import step
 from tests.plans.test_block_loop import POWER, chain, passing, phases
 from tests.plans.test_lane_loop import planned
 
+
+def recurrence(shape: str, window: str, *, earlier: str, later: str) -> str:
+    """A loop of rounds of `q = k * q + v` along a dimension, by a cumulative window of both arrays."""
+    (factor, sum_), (next_, term) = earlier.split(", "), later.split(", ")
+    lines = [
+        "i = s32[] constant(1)",
+        "o = s32[] constant(0)",
+        f"w = ({shape}, {shape}) reduce-window(x1, x2, i, o), window={{{window}}}, to_apply=joined",
+        f"y = {shape} get-tuple-element(w), index=1",
+    ]
+    parameters = "".join(f"  {name} = s32[] parameter({n})\n" for n, name in enumerate("abcd"))
+    body = (
+        f"  f = s32[] multiply({factor}, {next_})\n  g = s32[] multiply({next_}, {sum_})\n  h = s32[] add(g, {term})\n"
+    )
+    reducer = f"joined {{\n{parameters}{body}  ROOT t = (s32[], s32[]) tuple(f, h)\n}}\n\n"
+    return loop([shape, shape], lines, ["x1", "y"]).replace("body {", reducer + "body {", 1)
+
+
 CASES = {
     **{name: text for name, text in COUPLED.items() if isinstance(planned(text), Plan)},
     "power": loop(["f32[64]", "f32[64,64]"], POWER, ["y", "x2"], rounds=20),
@@ -51,6 +69,8 @@ CASES = {
         ["z = s32[] constant(0)", "q = s32[3,70] reduce-window(x1, z), window={size=1x70 pad=0_0x0_69}, to_apply=total",
             "y = s32[3,70] add(q, x1)"], ["y"]).replace("body {", "total {\n  a = s32[] parameter(0)\n  "
                 "b = s32[] parameter(1)\n  ROOT c = s32[] add(a, b)\n}\n\nbody {", 1),
+    "recurrences up to each": recurrence("s32[70]", "size=70 pad=69_0", earlier="a, b", later="c, d"),
+    "recurrences from each on": recurrence("s32[9,7]", "size=9x1 pad=0_8x0_0", earlier="c, d", later="a, b"),
     "a test that is written whole": loop(["pred[]", "f32[64]"],
         ["limit = s32[] constant(6)", "q = pred[] compare(n0, limit), direction=LT",
             "p = pred[] dynamic-update-slice(x1, q)", "y = f32[64] reverse(x2), dimensions={0}"], ["p", "y"],

@@ -72,6 +72,16 @@ def test_a_state_of_which_a_lane_has_too_much_is_named() -> None:
     assert named(loop(["f32[64]", "f32[64,100]"], lines, ["y", "q"])) == "b"
 
 
+def test_the_question_to_all_elements_is_named_where_a_lane_would_hold_them_all() -> None:
+    lines = [
+        "y = f32[64,100] sine(x1)",
+        "zero = f32[] constant(0)",
+        "all = f32[] reduce(y, zero), dimensions={0,1}, to_apply=sum",
+    ]
+    asked = ["most = f32[] constant(100)", "c = pred[] compare(x2, most), direction=LT"]
+    assert named(loop(["f32[64,100]", "f32[]"], lines, ["y", "all"], test=asked)) == "all"
+
+
 def test_a_small_array_is_lanes_where_that_fits_and_else_the_same_for_all() -> None:
     assert found(loop(["f32[5]", "f32[5]"], ["y = f32[5] add(x1, x2)"], ["y", "x2"])).has_plan
     assert found(LANES["a key for all"][0]).has_plan
