@@ -27,9 +27,8 @@ def leaf_changes(loop: Instruction) -> Iterator[InstructionChange]:
         return
     for number, shape in enumerate(loop.shape.elements):
         if shape.is_array and shape.type.is_float:
-            for grows in (False, True):
-                for is_made in (False, True):
-                    yield partial(one_leaf, number=number, is_made=is_made, grows=grows)
+            yield partial(one_leaf, number=number, is_made=True, grows=True)
+            yield partial(one_leaf, number=number, is_made=False, grows=False)
 
 
 def _may_be_state(loop: Instruction) -> bool:
