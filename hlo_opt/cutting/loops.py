@@ -26,6 +26,7 @@ def loop_changes(loop: Instruction) -> Iterator[InstructionChange]:
     yield take_start
     yield run_once
     yield stop_at_once
+    yield from leaf_changes(loop)
     elements = loop.shape.elements or ()
     counters = [n for n, shape in enumerate(elements) if shape.is_array and not shape.rank and shape.type.is_integer]
     for number in counters:
@@ -43,7 +44,6 @@ def loop_changes(loop: Instruction) -> Iterator[InstructionChange]:
         first = next(n for n, other in enumerate(elements) if other == shape)
         if first != number:
             yield partial(merge_element, number=number, other=first)
-    yield from leaf_changes(loop)
 
 
 def take_start(loop: Instruction) -> None:
