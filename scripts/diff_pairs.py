@@ -29,6 +29,7 @@ from hlo_opt.ops.sets import fused
 from hlo_opt.passes.run import collector_paused
 from hlo_opt.report.diff.comparison import Comparison, diff
 from hlo_opt.report.diff.page import title
+from scripts.diff_lost import LOST
 from scripts.diff_programs import PLANTS, planted, program, retold
 from scripts.diff_regressions import REGRESSIONS
 
@@ -149,7 +150,7 @@ def apart(size: int, seed: int) -> Iterator[Pair]:
 
 def regressions(size: int, seed: int) -> Iterator[Pair]:
     """As they happen in real programs."""
-    for name, one in REGRESSIONS.items():
+    for name, one in {**REGRESSIONS, **LOST}.items():
         yield Pair(name, one.old, one.new, one.names, codes=one.codes, worse=one.worse, line=one.line)
 
 

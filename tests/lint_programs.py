@@ -46,6 +46,20 @@ def gated_gradient(g: jax.Array, gate: jax.Array, value: jax.Array) -> tuple[jax
     return g * value, g * jnp.tanh(gate)
 
 
+def weighted_in_f32(scores: jax.Array, values: jax.Array) -> jax.Array:
+    weights = jnp.exp(scores.astype(jnp.float32))
+    return weights @ values.astype(jnp.float32)
+
+
+def weighted_in_bf16(scores: jax.Array, values: jax.Array) -> jax.Array:
+    weights = jnp.exp(scores.astype(jnp.float32)).astype(jnp.bfloat16)
+    return jnp.matmul(weights, values, preferred_element_type=jnp.float32)
+
+
+def weighted_by_state(scores: jax.Array, values: jax.Array) -> jax.Array:
+    return jnp.exp(scores.astype(jnp.float32)) @ values
+
+
 def joined(a: jax.Array, b: jax.Array, w: jax.Array) -> jax.Array:
     whole = jnp.concatenate([a, b], axis=0)
     return jax.nn.relu(whole @ w)
@@ -248,6 +262,10 @@ PROGRAMS: dict[str, tuple[Program, Program]] = {
         (trained, (*_STATE, f32(64, 1024)), {}),
         (trained, (*_STATE, f32(64, 1024)), {"donate_argnums": (0, 1)}),
     ),
+    "LNT114": (
+        (weighted_in_f32, (bf16(2048, 2048), bf16(2048, 2048)), {}),
+        (weighted_in_bf16, (bf16(2048, 2048), bf16(2048, 2048)), {}),
+    ),
 }
 """For each rule the program that it speaks of, and the twin that it does not: function, arguments, options of
 `jax.jit`."""
@@ -259,6 +277,7 @@ SILENT: dict[str, tuple[str, Program]] = {
     "a sort is no reduction": ("LNT103", (sorted_rows, (f32(64, 4096),), {})),
     "a block that adds to its input": ("LNT113", (residual, (f32(4096, 1024), *_STATE), {})),
     "pairs of products": ("LNT113", (gated_gradient, (f32(1024, 1024), *_STATE), {})),
+    "a product with an f32 input": ("LNT114", (weighted_by_state, (bf16(2048, 2048), f32(2048, 2048)), {})),
     "a loop of long kernels": ("LNT105", (layers, (f32(4096, 4096),), {})),
 }
 """Programs that look like a rule's case, and that nothing can be done about: the rule, and the program."""
@@ -274,6 +293,7 @@ ADVICE: dict[str, tuple[str, Program, Program]] = {
     "unroll": ("LNT105", (powers, (f32(256, 256),), {}), (powers_by_fours, (f32(256, 256),), {})),
     "no NumPy scalar": ("LNT104", (wide_by_numpy, (f32(1_000_000),), {}), (of_f32, (f32(1_000_000),), {})),
     "dtype=": ("LNT104", (wide_by_array, (f32(1_000_000),), {}), (of_f32, (f32(1_000_000),), {})),
+    "preferred_element_type": ("LNT114", *PROGRAMS["LNT114"]),
     "unique_indices": (
         "LNT106",
         (products_at, (_POINTS, *_UPDATES), {}),

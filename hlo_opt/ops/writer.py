@@ -118,6 +118,14 @@ class Writer:
         """An operation that keeps shape and type."""
         return self.emit(opcode, value.shape, value)
 
+    def exponential(self, value: Instruction) -> Instruction:
+        """e to the value, which must be a float."""
+        return self.unary("exponential", value)
+
+    def is_finite(self, value: Instruction) -> Instruction:
+        """A flag for each element: whether it is finite. The value must be a float."""
+        return self.emit("is-finite", array(PRED, *value.shape.dimensions), value)
+
     def transpose(self, value: Instruction, order: tuple[int, ...]) -> Instruction:
         """Dimension d of the result is dimension order[d] of the value."""
         shape = array(value.shape.type, *(value.shape.dimensions[d] for d in order))

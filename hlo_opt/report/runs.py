@@ -20,7 +20,7 @@ from hlo_opt.ops.collective.module_devices import counts
 from hlo_opt.ops.values import Dynamic
 from hlo_opt.report.page import Page, Word, count, counted, microseconds, size
 from hlo_opt.runtime.check.compare import CheckReport, how_they_differ
-from hlo_opt.runtime.check.mistakes import UNSEEN
+from hlo_opt.runtime.check.mistakes import BARELY, UNSEEN
 from hlo_opt.runtime.differences import OutputReport
 from hlo_opt.runtime.executable import Executable
 
@@ -140,7 +140,7 @@ def _add_unreached(page: Page, result: CheckReport) -> None:
         by_words.setdefault(way.words, []).append(way.place())
     for words, places in by_words.items():
         more = f" and {count(len(places) - MOST_NAMES)} more" if len(places) > MOST_NAMES else ""
-        what = words if words.startswith(UNSEEN) else f"not reached, {words}"
+        what = words if words.startswith((UNSEEN, BARELY)) else f"not reached, {words}"
         page.add(f"  {what}: {', '.join(places[:MOST_NAMES])}{more}")
 
 

@@ -54,8 +54,8 @@ def test_a_loop_goes_runs_once_or_loses_a_part_of_its_state():
     bodies = [m for m in found if "while" not in opcodes(m)]
     assert any("sine" in opcodes(m) for m in bodies), "one round"
     assert any("sine" not in opcodes(m) for m in bodies), "no round"
-    states = {i.shape.elements.__len__() for m in found for i in m.entry.instructions if i.opcode == "while"}
-    assert states == {2, 3, 4}, "an element less, as many, and a flag"
+    states = {len(i.shape.elements or [i.shape]) for m in found for i in m.entry.instructions if i.opcode == "while"}
+    assert states == {1, 2, 3, 4}, "one array, an element less, as many, and a flag"
 
 
 def test_a_state_that_loses_its_counter_reads_a_constant():
@@ -64,7 +64,7 @@ def test_a_state_that_loses_its_counter_reads_a_constant():
         m
         for m in all_made(TEXT)
         if any(
-            i.opcode == "while" and len(i.shape.elements) == 2 and not i.shape.elements[0].rank
+            i.opcode == "while" and len(i.shape.elements or ()) == 2 and not i.shape.elements[0].rank
             for i in m.entry.instructions
         )
     ]

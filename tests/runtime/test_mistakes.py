@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hlo_opt import fuse, parse
+from hlo_opt import evaluate, fuse, parse
 from hlo_opt.evaluate.reach import Draw, Reached, reaching_inputs
 from hlo_opt.ir import Module
 from hlo_opt.runtime.check import mistakes
@@ -388,3 +388,25 @@ def test_a_call_with_a_narrower_result_of_another_shape_is_no_conversion(caller:
     )
     found = tried(module, reaching_inputs(module))
     assert found.trials and not found.unseen
+
+
+def test_a_constant_that_shows_in_few_elements_is_tried_on_other_inputs_or_named() -> None:
+    """Where a product in bf16 is small beside a sum, one step of rounding hides what a hundredth more does to it."""
+    text = """p = f32[400] parameter(0)
+      scale = f32[] constant(1.5)
+      scales = f32[400] broadcast(scale), dimensions={}
+      one = f32[] constant(1)
+      ones = f32[400] broadcast(one), dimensions={}
+      s = f32[400] multiply(p, scales)
+      t = f32[400] add(s, ones)
+      ROOT r = bf16[400] convert(t)"""
+    numbers = np.linspace(0.2, 0.4, 400, dtype=np.float32)
+    numbers[:2] = -0.66
+    few = tries(module(text), numbers)
+    assert [str(w) for w in few.unseen if w.instruction.name == "scale"] == [
+        "scale (line 5) would be noticed in less than 5 % of the elements that change if it were 1 % larger"
+    ]
+    original = module(text)
+    draw = Draw([[numbers]], [[np.asarray(a) for a in evaluate(original, [numbers])]])
+    many = tried(original, Reached((draw,), (), 1))
+    assert len(many.draws) > 1 and "scale" not in unseen(many)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hlo_opt.diag import UsageError, did_you_mean
 from hlo_opt.ir import Module
 from hlo_opt.passes import ExplainReport
-from hlo_opt.report.lint import donated, movement, running, scatters, values
+from hlo_opt.report.lint import donated, movement, products, running, scatters, values
 from hlo_opt.report.lint.base import LEAST_SHARE, Finding, FusedProgram, rule_specs
 
 LintRule = Callable[[FusedProgram], Iterator[Finding]]
@@ -25,6 +25,7 @@ RULES: Mapping[str, LintRule] = {
     "LNT111": running.too_small,
     "LNT112": donated.lost_donations,
     "LNT113": donated.states_held_twice,
+    "LNT114": products.wide_products,
 }
 """The rules about one module, by code."""
 

@@ -40,8 +40,14 @@ ROUGHLY = 1e-3
 LARGER, OFF = 0.01, 0.05
 """Relative changes: of a constant that is enlarged, and of other values."""
 
+THIN = 0.05
+"""The share of the elements that a fault changes which must leave their bounds: of fewer, luck decides. It is asked
+only of a constant that is a little larger: other faults change what they change by more than rounding does."""
+
 UNSEEN = "would not be noticed if it"
 """How the text of an unseen fault begins."""
+BARELY = f"would be noticed in less than {100 * THIN:.0f} % of the elements that change if it"
+"""How that of a fault begins which shows in few elements."""
 
 ON_NAN, ON_TIES, BY_LITTLE = "were wrong on NaN", "were wrong on equal values", f"were {100 * LARGER:.0f} % larger"
 
@@ -62,6 +68,15 @@ class Trial:
         """Whether few inputs show the fault."""
         return self.words.removeprefix(f"{UNSEEN} ") in (ON_NAN, ON_TIES, BY_LITTLE)
 
+    @property
+    def enough(self) -> float:
+        """The share of the elements it changes that must show it: 0 where one element is enough."""
+        return THIN if self.words.endswith(BY_LITTLE) else 0.0
+
+    def way(self, shown: float) -> Way:
+        """What is said of it where so great a share of the elements shows it, at most."""
+        return Way(self.instruction, self.words.replace(UNSEEN, BARELY) if shown else self.words)
+
     def asks_nan_order(self, folds: Collection[Computation]) -> bool:
         """Whether the fault is one of comparing NaN with another value in a reducer or a comparator, which may give it
         no place in the order."""
@@ -78,8 +93,8 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tried:
-    """The draws that a check should use, the faults that none of them shows, and how many were tried. `steps` are the
-    most iterations that all loops of a run take together; None where they were not counted."""
+    """The draws that a check should use, the faults that none of them shows, or only in few elements, and how many were
+    tried. `steps` are the most iterations that all loops of a run take together; None where they were not counted."""
 
     draws: tuple[Draw, ...]
     unseen: tuple[Way, ...] = ()
@@ -89,7 +104,8 @@ class Tried:
 
 @bounded_libraries(1)
 def tried(module: Module, reached: Reached, seed: int = 0, most: int = 8) -> Tried:
-    """Inject faults on the draws of a check; add another draw if it shows a fault that none of these shows.
+    """Inject faults on the draws of a check; add another draw if it shows a fault that none of these shows, or shows in
+    few elements.
 
     seed  of the analysis of rounding
     most  the most draws to use
@@ -103,23 +119,37 @@ def tried(module: Module, reached: Reached, seed: int = 0, most: int = 8) -> Tri
     planned = _affordable(_last_of_types(planned), int(WORK / max(work, 1)))
     if len(planned) * runs[0].work > WORK:
         return Tried(tuple(draws), steps=_most_steps(runs))
-    left = [t for t in planned if not any(run.shows(t) for run in runs)]
+    left = {t: shown for t in planned if not _is_clear(t, shown := _most_shown(t, runs))}
     vain = 0
     for draw in other_draws(module, seed, draws, 2 * runs[0].steps + 100) if len(runs[0].draw.inputs) == 1 else ():
         run = _Run(module, draw, seed)
         work += run.work
-        if not left or len(draws) >= most or vain >= VAIN or work * len(left) > WORK:
+        tried_on = left if work * len(left) <= WORK else {t: shown for t, shown in left.items() if not shown}
+        if not tried_on or len(draws) >= most or vain >= VAIN or work * len(tried_on) > WORK:
             break
-        remaining = left if run.is_open else [t for t in left if not run.shows(t)]
-        vain = vain + 1 if len(remaining) == len(left) else 0
+        shares = {} if run.is_open else {t: share for t in tried_on if (share := run.shown(t)) > left[t]}
+        vain = vain + 1 if not any(_is_clear(t, share) or not left[t] for t, share in shares.items()) else 0
         if not vain:
             draws.append(draw)
             runs.append(run)
-            left = remaining
-    unseen = [t for t in left if t.instruction.parent in folds or any(run.changed(t) for run in runs)]
-    unseen = [t for t in unseen if not t.loses_nans]  # NaN comes to the outputs another way, as in a softmax
-    ways = tuple(Way(t.instruction, t.words) for t in unseen)
+            left = {t: share for t in left if not _is_clear(t, share := shares.get(t, left[t]))}
+    told = {t for t, shown in left.items() if shown or t.instruction.parent in folds or any(r.changed(t) for r in runs)}
+    ways = tuple(t.way(shown) for t, shown in left.items() if t in told and not t.loses_nans)
     return Tried(tuple(draws), ways, len(planned), _most_steps(runs))
+
+
+def _is_clear(trial: Trial, shown: float) -> bool:
+    return shown > trial.enough
+
+
+def _most_shown(trial: Trial, runs: Sequence[_Run]) -> float:
+    """The greatest share of the elements that a fault changes which show it, over the runs up to one that is clear."""
+    most = 0.0
+    for run in runs:
+        most = max(most, run.shown(trial))
+        if _is_clear(trial, most):
+            break
+    return most
 
 
 def _most_steps(runs: Sequence[_Run]) -> int | None:
@@ -196,10 +226,10 @@ class _Run:
         """Whether a run with the fault had another value there."""
         return trial in self.local
 
-    def shows(self, trial: Trial) -> bool:
-        """Whether an output shows the fault."""
+    def shown(self, trial: Trial) -> float:
+        """The share of the elements of outputs that the fault changes which are out of bounds: 0 where none is."""
         if trial.instruction not in self.executed:
-            return False
+            return 0.0
 
         def change(instruction: Instruction, operands: Sequence[Array], value: Array) -> Array:
             if instruction is not trial.instruction:
@@ -212,13 +242,13 @@ class _Run:
         try:
             outputs = self._outputs(change, 2 * self.steps + 100)
         except EvaluationError:
-            return True
+            return 1.0
         if trial not in self.local:
-            return False
+            return 0.0
         pairs = [(w, g) for own in zip(self.draw.outputs, outputs, strict=True) for w, g in zip(*own, strict=True)]
         if all(same_bits(w, g) for w, g in pairs):
-            return False
-        return self._is_beyond(outputs)
+            return 0.0
+        return self._beyond(outputs, pairs)
 
     def _outputs(self, change: Any, most: int | None) -> list[list[Array]]:
         if self._interpreter is None:
@@ -229,16 +259,18 @@ class _Run:
         arguments = unflatten([p.shape for p in entry.parameters], self.draw.inputs[0])
         return [[np.asarray(a) for a in flatten(interpreter.call(entry, arguments))]]
 
-    def _is_beyond(self, outputs: Sequence[Sequence[Array]]) -> bool:
-        """Whether some element exceeds its bounds; for long runs, `_is_far` instead of exact bounds."""
+    def _beyond(self, outputs: Sequence[Sequence[Array]], pairs: Sequence[tuple[Array, Array]]) -> float:
+        """The share of changed elements that exceed their bounds. For long runs, 1 where the outputs are `_is_far`
+        instead of exact bounds."""
         if self.work > PRECISE:
-            pairs = zip(itertools.chain(*self.draw.outputs), itertools.chain(*outputs), strict=True)
-            return any(_is_far(w, g) for w, g in pairs)
+            return float(any(_is_far(w, g) for w, g in pairs))
         if self._bounds is None:
             analyses = analyse_devices(self.module, self.draw.inputs, self.seed, rewritten=True)
             self._bounds = [enclosures(a, own) for a, own in zip(analyses, self.draw.outputs, strict=True)]
         every = zip(itertools.chain(*self._bounds), itertools.chain(*outputs), strict=True)
-        return any(not _is_within(bounds, array) for bounds, array in every)
+        beyond = sum(_out_of_bounds(bounds, array) for bounds, array in every)
+        changed = sum(int(np.count_nonzero(real_parts(w) != real_parts(g))) for w, g in pairs)
+        return beyond / max(beyond, changed, 1)
 
 
 def _work(instruction: Instruction, operands: Sequence[Array], value: Array) -> int:
@@ -271,13 +303,15 @@ def _has_nan(array: Array) -> bool:
     return is_floating(array.dtype) and bool(np.isnan(real_parts(array)).any())
 
 
-def _is_within(bounds: Enclosure, array: Array) -> bool:
+def _out_of_bounds(bounds: Enclosure, array: Array) -> int:
+    """How many elements are."""
     value = real_parts(array)
     with np.errstate(invalid="ignore"):
-        same = value == bounds.low
+        within = value == bounds.low
         if is_floating(value.dtype):
-            same |= np.isnan(value) & np.isnan(bounds.low)
-        return bool(np.all(same | bounds.set_aside() | ((value >= bounds.low) & (value <= bounds.high))))
+            within |= np.isnan(value) & np.isnan(bounds.low)
+        within |= bounds.set_aside() | ((value >= bounds.low) & (value <= bounds.high))
+    return int(np.count_nonzero(~np.asarray(within)))
 
 
 def _same(a: Value, b: Value) -> bool:

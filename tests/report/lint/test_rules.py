@@ -21,7 +21,7 @@ from hlo_opt.report.lint.page import as_page
 from hlo_opt.report.page import microseconds
 
 HERE = Path(__file__).resolve().parents[2] / "lint_programs.py"
-SAVES = ("LNT103", "LNT104", "LNT106")
+SAVES = ("LNT103", "LNT104", "LNT106", "LNT114")
 """Rules whose twin computes the same, or as much, in the way that the hint says."""
 
 
