@@ -71,25 +71,33 @@ template <int run, typename To, typename From> __forceinline__ void turned(To* t
     for (int k = 0; k < run; ++k) to[at * run + k] = from[k - at * run];
 }
 
-// eight rows of eight elements, as columns: to[t * width + r] = from[r * step + t]
+// eight rows of eight elements, as columns: to[t * width + r] = from[r * step + t]; by their bits, as elements may be
+// structs
 #ifndef __clang__
+template <int bytes> struct Bits;
+template <> struct Bits<1> { typedef signed char Type; };
+template <> struct Bits<2> { typedef short Type; };
+template <> struct Bits<4> { typedef int Type; };
+template <> struct Bits<8> { typedef long long Type; };
+
 template <typename T> __forceinline__ void turn_eight(T* to, long long width, const T* from, long long step) {
-  typedef T Row __attribute__((vector_size(8 * sizeof(T)), aligned(sizeof(T))));
-  typedef decltype(Row{} == Row{}) Order;
+  typedef typename Bits<sizeof(T)>::Type Row __attribute__((vector_size(8 * sizeof(T))));
   Row a[8], b[8];
-  for (int k = 0; k < 8; ++k) a[k] = *(const Row*)(from + k * step);
+  for (int k = 0; k < 8; ++k) memcpy(&a[k], from + k * step, sizeof(Row));
   for (int k = 0; k < 8; k += 2) {
-    b[k] = __builtin_shuffle(a[k], a[k + 1], Order{0, 8, 2, 10, 4, 12, 6, 14});
-    b[k + 1] = __builtin_shuffle(a[k], a[k + 1], Order{1, 9, 3, 11, 5, 13, 7, 15});
+    b[k] = __builtin_shuffle(a[k], a[k + 1], Row{0, 8, 2, 10, 4, 12, 6, 14});
+    b[k + 1] = __builtin_shuffle(a[k], a[k + 1], Row{1, 9, 3, 11, 5, 13, 7, 15});
   }
   for (int k = 0; k < 4; ++k) {
     const int j = k + k / 2 * 2;  // 0, 1, 4, 5
-    a[j] = __builtin_shuffle(b[j], b[j + 2], Order{0, 1, 8, 9, 4, 5, 12, 13});
-    a[j + 2] = __builtin_shuffle(b[j], b[j + 2], Order{2, 3, 10, 11, 6, 7, 14, 15});
+    a[j] = __builtin_shuffle(b[j], b[j + 2], Row{0, 1, 8, 9, 4, 5, 12, 13});
+    a[j + 2] = __builtin_shuffle(b[j], b[j + 2], Row{2, 3, 10, 11, 6, 7, 14, 15});
   }
   for (int k = 0; k < 4; ++k) {
-    *(Row*)(to + k * width) = __builtin_shuffle(a[k], a[k + 4], Order{0, 1, 2, 3, 8, 9, 10, 11});
-    *(Row*)(to + (k + 4) * width) = __builtin_shuffle(a[k], a[k + 4], Order{4, 5, 6, 7, 12, 13, 14, 15});
+    const Row low = __builtin_shuffle(a[k], a[k + 4], Row{0, 1, 2, 3, 8, 9, 10, 11});
+    const Row high = __builtin_shuffle(a[k], a[k + 4], Row{4, 5, 6, 7, 12, 13, 14, 15});
+    memcpy(to + k * width, &low, sizeof low);
+    memcpy(to + (k + 4) * width, &high, sizeof high);
   }
 }
 #endif
@@ -99,10 +107,11 @@ template <int terms, int width, typename T>
 static inline void columns(T* to, const T* from, long long step, long long rows) {
   long long at = 0;
 #ifndef __clang__
-  for (; terms >= 8 && at + 8 <= rows; at += 8) {
-    for (int t = 0; t + 8 <= terms; t += 8) turn_eight(to + t * width + at, width, from + at * step + t, step);
-    if (terms % 8) turn_eight(to + (terms - 8) * width + at, width, from + at * step + terms - 8, step);
-  }
+  if constexpr (terms >= 8 && sizeof(T) <= 8)
+    for (; at + 8 <= rows; at += 8) {
+      for (int t = 0; t + 8 <= terms; t += 8) turn_eight(to + t * width + at, width, from + at * step + t, step);
+      if (terms % 8) turn_eight(to + (terms - 8) * width + at, width, from + at * step + terms - 8, step);
+    }
 #endif
   for (; at < rows; ++at)
     for (int t = 0; t < terms; ++t) to[t * width + at] = from[at * step + t];

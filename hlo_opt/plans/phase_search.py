@@ -186,7 +186,7 @@ def _cells(
         if terms_of(i) > 1:
             cells.add(i)
         elif is_again and i.shape.element_count > 1 and not _is_movement(i) and i.operands:
-            widest = max(cell.shape.element_count for cell in cells)
+            widest = max((cell.shape.element_count for cell in cells), default=0)
             if _weight(opened, i, repeated) * times[i] * i.shape.element_count > repeated * widest:
                 cells.add(i)
         for number, operand in enumerate(i.operands):

@@ -13,17 +13,19 @@ from tests.host_text import run_on_host
 pytestmark = pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 
 KINDS = {"s8": np.int8, "s16": np.int16, "f32": np.float32, "f64": np.float64}
+COMPLEX = {"c64": np.complex64, "c128": np.complex128}
+"""Structs, of which compilers make no vectors."""
 PRODUCTS = "dot(x, y), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}"
 
 
 def drawn(kind: str, *shape: int) -> Any:
     """No two sums or products of a row overflow."""
-    return np.random.default_rng(0).integers(-9, 9, shape).astype(KINDS[kind])
+    return np.random.default_rng(0).integers(-9, 9, shape).astype((KINDS | COMPLEX)[kind])
 
 
 @pytest.mark.parametrize("terms", [5, 8, 11])
 @pytest.mark.parametrize("rows", [1280, 1003])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *COMPLEX])
 def test_sums(kind: str, rows: int, terms: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight rows at a time, and those that are left one by one."""
     body = f"""add {{
@@ -34,7 +36,7 @@ def test_sums(kind: str, rows: int, terms: int, monkeypatch: pytest.MonkeyPatch)
 ENTRY e {{
   x = {kind}[{rows},{terms}] parameter(0)
   y = {kind}[{rows},{terms}] multiply(x, x)
-  zero = {kind}[] constant(0)
+  zero = {kind}[] constant({"(0, 0)" if kind in COMPLEX else 0})
   ROOT r = {kind}[{rows}] reduce(y, zero), dimensions={{1}}, to_apply=add
 }}
 """

@@ -1,7 +1,7 @@
 """Orders of the graph: what is kept of them until an edit."""
 
 import hlo_opt
-from hlo_opt.ir import edit
+from hlo_opt.ir import Computation, edit
 from hlo_opt.ir.walk import are_in_order, needed_by, needed_first, post_order
 
 TEXT = """HloModule m
@@ -48,3 +48,29 @@ def test_nodes_in_order_are_those_that_needed_first_leaves_alone():
     needs = {1: [], 2: [1], 3: [1, 2]}
     for nodes in ([1, 2, 3], [2, 1, 3], [3, 2, 1], [1, 3, 2]):
         assert are_in_order(nodes, needs.__getitem__) == (needed_first(nodes, needs.__getitem__) == nodes)
+
+
+def unordered() -> Computation:
+    """Two parameters, a sum of them, and a negation that nothing reads."""
+    return hlo_opt.parse(
+        "HloModule m\n\nENTRY e {\n  p = f32[] parameter(0)\n  q = f32[] parameter(1)\n"
+        "  n = f32[] negate(q)\n  ROOT s = f32[] add(p, q)\n}\n"
+    ).entry
+
+
+def test_a_caller_may_change_the_order_that_it_was_given() -> None:
+    computation = unordered()
+    wanted = post_order(computation)
+    post_order(computation).reverse()
+    assert post_order(computation) == wanted
+
+
+def test_an_order_is_found_anew_after_instructions_are_sorted() -> None:
+    computation = unordered()
+    negate, add = list(computation.instructions)[2:]
+    negate.control_predecessors = [add]
+    post_order(computation)
+    edit.sort(computation)
+    kept = post_order(computation)
+    computation.facts.clear()
+    assert kept == post_order(computation) and kept.index(add) < kept.index(negate)

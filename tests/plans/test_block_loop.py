@@ -92,6 +92,23 @@ def test_parts_that_change_places_are_read_once() -> None:
     assert opcodes(phases(loop(["f32[64]"], rolled, ["y"]))) == [["negate"]]
 
 
+@pytest.mark.parametrize(
+    ("window", "cells"),
+    [
+        (["h = f32[8] sqrt(x2)", "b = f32[2,8] broadcast(h), dimensions={1}"], [["sqrt"]]),
+        (["b = f32[2,8] broadcast(x2), dimensions={1}"], []),
+    ],
+)
+def test_a_state_of_which_only_windows_are_written(window: list[str], cells: list[list[str]]) -> None:
+    """No result of a round is a cell then; what two windows read may be one."""
+    lines = [*window, "z = s32[] constant(0)", "k = s32[] constant(3)"]
+    lines += [
+        "w = f32[64,8] dynamic-update-slice(x1, b, k, z)",
+        "y = f32[64,8] dynamic-update-slice(w, b, z, z)",
+    ]
+    assert opcodes(phases(loop(["f32[64,8]", "f32[8]"], lines, ["y", "x2"]))) == cells
+
+
 PASSED = [  # of the sums of rows, only what is made of them lasts
     "z = f32[] constant(0)",
     "m = f32[SIZE] reduce(x1, z), dimensions={1}, to_apply=sum",
