@@ -42,6 +42,8 @@ template <typename To, typename From> HLO_INLINE To bits_as(From from) {
 }  // namespace hlo
 
 HLO_INLINE float __int_as_float(int x) { return hlo::bits_as<float>(x); }
+HLO_INLINE float __uint_as_float(unsigned int x) { return hlo::bits_as<float>(x); }
+HLO_INLINE unsigned int __float_as_uint(float x) { return hlo::bits_as<unsigned int>(x); }
 HLO_INLINE double __longlong_as_double(long long x) { return hlo::bits_as<double>(x); }
 
 namespace hlo {

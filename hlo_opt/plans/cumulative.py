@@ -168,7 +168,9 @@ class Prefixes:
     def steps(self) -> int:
         """The most accesses that have elements of one line."""
         if self.is_peeled:
-            return (self.lines.length + self._widest - 2) // self._widest + 1
+            length, lines = self.lines.length, min(self.lines.count, self._widest)
+            latest = max(line * length % self._widest for line in range(lines))  # of what comes before a line
+            return -(-(latest + length) // self._widest)
         return self.lines.length // self.vector
 
     @property

@@ -23,6 +23,16 @@ most {
   b = f32[] parameter(1)
   ROOT c = f32[] maximum(a, b)
 }
+atleast {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = pred[] compare(a, b), direction=GE
+}
+atmost {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = pred[] compare(a, b), direction=LE
+}
 other {
   a = f32[4] parameter(0)
   ROOT c = f32[4] negate(a)
@@ -41,6 +51,10 @@ ENTRY e {
   u = f32[4] reduce(p, x), dimensions={1}, to_apply=sum
   v = f32[4] reduce(q, z), dimensions={1}, to_apply=sum
   w = f32[4] reduce(p, z), dimensions={0}, to_apply=sum
+  h = f32[4,4] select-and-scatter(p, q, z), window={size=1x1}, select=atleast, scatter=sum
+  i = f32[4,4] select-and-scatter(p, q, z), window={size=1x1}, select=atmost, scatter=sum
+  j = f32[4,4] select-and-scatter(p, q, z), window={size=1x1}, select=atleast, scatter=plus
+  m = f32[4,4] select-and-scatter(p, q, z), window={size=1x1}, select=atleast, scatter=most
   f = f32[4] call(r), to_apply=other
   ROOT g = f32[4] call(r), to_apply=other
 }
@@ -52,6 +66,7 @@ ENTRY e {
     [
         ("r", "r", True), ("r", "s", True), ("r", "t", False), ("r", "u", False), ("r", "v", False),
         ("r", "w", False), ("z", "y", True), ("z", "x", False), ("l", "k", False), ("f", "g", False),
+        ("h", "i", False), ("h", "j", True), ("h", "m", False),
     ],
 )  # fmt: skip
 def test_values(one: str, other: str, are: bool) -> None:

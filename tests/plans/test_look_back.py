@@ -6,6 +6,7 @@ import pytest
 
 from hlo_opt.analysis.targets import InLanes
 from hlo_opt.plans import Plan, look_back, plan
+from hlo_opt.plans import cumulative as cumulative_parts
 from hlo_opt.plans.look_back import LookBack
 from hlo_opt.plans.price import price
 from tests.codegen.conftest import region_of_text
@@ -67,3 +68,12 @@ def test_tiles_and_groups(length: int, kind: str, wanted: tuple[int, ...]) -> No
 def test_the_price_is_that_of_one_reading(shape: tuple[int, ...]) -> None:
     made = price(planned(cumulative(shape, len(shape) - 1)), H100)
     assert made.bytes < 1.01 * made.least and made.us < 1.1 * made.memory
+
+
+@pytest.mark.parametrize("shape", [(4097,), (4098,), (4099,), (1, 8193), (2, 4098), (3, 4098), (2, 4097), (9, 4099)])
+def test_a_line_has_the_accesses_that_its_elements_lie_in(shape: tuple[int, ...]) -> None:
+    """No more: one more begins another tile at some lengths."""
+    (part,) = cumulative_parts.match(region_of_text(cumulative(shape, len(shape) - 1)), [0], H100, 48 << 10)[0]
+    lines, length = part.lines.count, part.lines.length
+    ends = [(line * length // 4, ((line + 1) * length - 1) // 4) for line in range(lines)]
+    assert part.is_peeled and part.steps == max(last - first + 1 for first, last in ends)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hlo_opt.analysis.graph.numbering import attribute_key, literal_key
 from hlo_opt.analysis.properties import has_side_effect
-from hlo_opt.ir import Instruction
+from hlo_opt.ir import Called, Instruction
 from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.spec import OpKind, find
 
@@ -39,14 +39,12 @@ class Equal:
         spec = find(one.opcode)
         if spec is None or spec.kind not in _KINDS or has_side_effect(one):
             return False
-        keys = [{name: text for name, text in attribute_key(i) if name != "to_apply"} for i in (one, other)]
-        if keys[0] != keys[1] or _folds_by(one) != _folds_by(other):
+        if attribute_key(one) != attribute_key(other) or _called_by(one) != _called_by(other):
             return False
         return all(self(a, b) for a, b in zip(one.operands, other.operands, strict=True))
 
 
-def _folds_by(instruction: Instruction) -> object:
-    if "to_apply" not in instruction.attributes:
-        return None
-    called = instruction.called_by("to_apply")
-    return monoid(called) or called
+def _called_by(instruction: Instruction) -> dict[str, list[object]]:
+    """What each attribute calls: a monoid, or else a computation itself."""
+    called = {name: value for name, value in instruction.attributes.items() if isinstance(value, Called)}
+    return {name: [monoid(c) or c for c in value.computations] for name, value in called.items()}
