@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hlo_opt.ir.index_map import Condition, variable
 from hlo_opt.plans import Plan, loop
 from hlo_opt.plans.kinds import kind_of
 from hlo_opt.plans.plan import Launch
 from hlo_opt.plans.reads import Lay, Trace, lay_of, lays_of, traced
-from hlo_opt.plans.samples import different
+from hlo_opt.plans.samples import Frame, different, sample
+from hlo_opt.plans.walks import ITEM, THREAD
 from tests.plans.price_modules import H100, planned
 
 
@@ -226,3 +228,13 @@ def test_what_lanes_in_turn_read_of_pieces_is_all_of_each(first: int, second: in
     trace = traced(walk, set())
     for lay in (lay_of(trace, read, part.block) for read in trace.reads):
         assert lay.access.size <= lay.useful <= 1.02 * lay.access.size
+
+
+def test_conditions_may_vary_where_the_address_does_not() -> None:
+    """All of a thread's items read the element of the thread; which of the items exist, and which need it, depends on
+    the item."""
+    thread, item = variable(THREAD, 1024), variable(ITEM, 4)
+    frame = Frame(1024, 128, 1, 1, 4, (("at", item),), (), (), (("at", 3),))
+    for f, exact in ((frame, True), (frame._replace(limits=()), False)):
+        found = sample(f, thread, 32, (Condition(item, 1, 2),))
+        assert found.places == 128 and found.is_exact == exact and found.scale == (8 if exact else 16)
