@@ -13,13 +13,13 @@ import numpy as np
 
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir import index_map as maps
-from hlo_opt.ir.index_map import Expression, linearize, split_constant, variable, variables_of
+from hlo_opt.ir.index_map import Condition, Expression, linearize, split_constant, variable, variables_of
 from hlo_opt.ops.lowering import Element, Elementwise, Index
 from hlo_opt.ops.sets import tuple_index
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.element_reads import is_at_hand
 from hlo_opt.plans.instructions import divides, divides_by_constant
-from hlo_opt.plans.samples import LINE, SECTOR, Frame, Numbers, Sample, sample, value_of
+from hlo_opt.plans.samples import LINE, SECTOR, Frame, Numbers, Sample, sample, share_of, value_of
 from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Walk
 
 MOST_JOINED = 64
@@ -37,17 +37,17 @@ class Access:
     """An access to one element of an array for each item: a read, or a write if `operand` is None. It does not change;
     as one of the many objects of a price it is not declared frozen, which takes three times as long to create.
 
-    share     the fraction of items that have the access
-    may_miss  whether the access is under a condition
-    again     whether an earlier walk has read the element, or the launch itself has written it
-    tries     atomic operations that change the element; 0 for a plain write
+    share       the fraction of items that have the access
+    conditions  what holds for these items
+    again       whether an earlier walk has read the element, or the launch itself has written it
+    tries       atomic operations that change the element; 0 for a plain write
     """
 
     shape: Shape
     index: Index
     operand: Instruction | None = None
     share: float = 1.0
-    may_miss: bool = False
+    conditions: tuple[Condition, ...] = ()
     again: bool = False
     tries: float = 0.0
 
@@ -91,7 +91,7 @@ class Trace:
     _varying: dict[int, tuple[Index, frozenset[str], float, int]] = field(default_factory=dict)
     """Results of `_of` by the index's identity: a kernel computes most values at the same index."""
     _addresses: dict[tuple[int, Shape], Expression] = field(default_factory=dict)
-    _looks: dict[tuple[int, Shape, bool, int], Sample] = field(default_factory=dict)
+    _looks: dict[tuple[int, Shape, tuple[Condition, ...], int], Sample] = field(default_factory=dict)
 
     def varies_with(self, index: Index) -> frozenset[str]:
         """The loops of a thread, inner ones included, in which an index changes."""
@@ -201,11 +201,12 @@ def traced(walk: Walk, before: set[Element]) -> Trace:
     trace.writes += [Access(shape, index, again=True) for shape, index in walk.published]
     trace.writes += [Access(shape, index, tries=tries) for shape, index, tries in walk.changed]
     seen = set(before) if walk.keeps else set()
-    stack = [(instruction, index, 1.0, False) for instruction, index in walk.wanted]
+    stack: list[tuple[Instruction, Index, float, tuple[Condition, ...]]]
+    stack = [(instruction, index, 1.0, ()) for instruction, index in walk.wanted]
     for _ in range(_MOST_STEPS):
         if not stack:
             break
-        instruction, index, share, may_miss = stack.pop()
+        instruction, index, share, conditions = stack.pop()
         if instruction in walk.known or instruction.literal is not None:
             continue
         count = len(seen)
@@ -214,18 +215,18 @@ def traced(walk: Walk, before: set[Element]) -> Trace:
             continue
         if instruction.parameter_number is not None:
             again = (instruction, index) in before or instruction in walk.near
-            trace.reads.append(Access(instruction.shape, index, instruction, share, may_miss, again))
+            trace.reads.append(Access(instruction.shape, index, instruction, share, conditions, again))
             continue
         trace.values.append((instruction, index, share))
         spec = find(instruction.opcode)
         if spec is not None and isinstance(spec.cuda, Elementwise):
             for operand in instruction.operands:
-                stack.append((operand, index if operand.shape.dimensions or _sizes(operand) else (), share, may_miss))
+                stack.append((operand, index if operand.shape.dimensions or _sizes(operand) else (), share, conditions))
             continue
         for number, operand in enumerate(instruction.operands):
-            below, part, is_conditional = _below(trace, instruction, number, index)
+            below, part, further = _below(trace, instruction, number, index)
             if part > 0:
-                stack.append((operand, below, share * part, may_miss or is_conditional))
+                stack.append((operand, below, share * part, conditions + further))
     trace.is_whole = not stack
     before |= seen
     return trace
@@ -237,15 +238,17 @@ def _sizes(value: Instruction) -> tuple[int, ...]:
     return shape.dimensions if shape.is_array else next(shape.leaves()).dimensions
 
 
-def _below(trace: Trace, instruction: Instruction, number: int, index: Index) -> tuple[Index, float, bool]:
-    """The index at which an operand is read, the fraction of items that read it, and whether that is conditional."""
+def _below(
+    trace: Trace, instruction: Instruction, number: int, index: Index
+) -> tuple[Index, float, tuple[Condition, ...]]:
+    """The index at which an operand is read, the fraction of items that read it, and the conditions for it."""
     if tuple_index(instruction) is not None:  # all results of an operation are computed together
-        return index, 1.0, False
+        return index, 1.0, ()
     spec, sizes = find(instruction.opcode), _sizes(instruction.operands[number])
     read = None if spec is None or spec.index is None else spec.index(instruction, number)
     if read is None:  # anywhere: the index is data
         trace.looks_up = True
-        return tuple(_drawn(trace, index, size) for size in sizes), 1.0, False
+        return tuple(_drawn(trace, index, size) for size in sizes), 1.0, ()
     if read.symbols and number == 0:
         trace.folds.append((instruction, index, math.prod(read.symbols)))
     symbols = []
@@ -258,12 +261,9 @@ def _below(trace: Trace, instruction: Instruction, number: int, index: Index) ->
         trace.looks_up = trace.looks_up or not is_at_hand(instruction.operands[at], trace.walk.known)
         runtime.append(_drawn(trace, index if how is None else how.apply(index), max(sizes, default=1)))
     if 0 in read.symbols:  # an empty fold reads nothing
-        return (), 0.0, False
-    share, conditions = 1.0, read.conditions_at(index, symbols)
-    for c in conditions:
-        low, high = c.expression.low, c.expression.high
-        share *= max(0, min(c.high, high) - max(c.low, low) + 1) / (high - low + 1)
-    return read.apply(index, symbols, runtime), share, bool(conditions)
+        return (), 0.0, ()
+    conditions = read.conditions_at(index, symbols)
+    return read.apply(index, symbols, runtime), math.prod(map(share_of, conditions)), conditions
 
 
 def _drawn(trace: Trace, at: Index, size: int) -> Expression:
@@ -316,7 +316,7 @@ def lay_of(trace: Trace, access: Access, block: int) -> Lay:
     """The layout of an access, sampled from the threads of one block in the middle of the launch."""
     walk, bits, share = trace.walk, access.bits, access.share
     _, varies, times, _ = trace._of(access.index)
-    key = id(access.index), access.shape, access.may_miss, block
+    key = id(access.index), access.shape, access.conditions, block
     seen = trace._looks.get(key)
     if seen is None:
         seen = trace._looks[key] = _look(trace, access, block)
@@ -344,7 +344,7 @@ def lays_of(trace: Trace, accesses: Sequence[Access], block: int) -> list[Lay]:
         return lays
     groups: dict[tuple[object, ...], dict[int, int]] = {}
     for number, access in enumerate(accesses):
-        if access.share == 1 and not (access.may_miss or access.again or access.tries):
+        if access.share == 1 and not (access.conditions or access.again or access.tries):
             base, offset = split_constant(trace.address(access))
             groups.setdefault((access.operand, access.shape, base), {}).setdefault(offset, number)
     for offsets in groups.values():
@@ -390,10 +390,8 @@ def _look(trace: Trace, access: Access, block: int, beside: tuple[int, ...] = (0
     """The sample of an access, and of those at distances from it."""
     walk, varies, address = trace.walk, trace.varies_with(access.index), trace.address(access)
     loops = tuple([(name, size) for name, size in trace.loops.items() if name in varies])
-    outside: Index = ()
-    if access.may_miss and not walk.in_pieces:
-        sizes = zip(access.index, access.shape.dimensions, strict=True)
-        outside = tuple([e for e, size in sizes if e.low < 0 or e.high >= size])
+    asked = () if walk.in_pieces else access.conditions
+    outside: Index = tuple([c.expression for c in asked])
     used, drawn = _drawn_for(trace, names_in((address, *outside)))
     places = tuple([item for item in walk.places.items() if item[0] in used])
     # Names by order, and whole lines more or less, change nothing that a sample counts: what unrolled steps read is
@@ -408,7 +406,8 @@ def _look(trace: Trace, access: Access, block: int, beside: tuple[int, ...] = (0
     rounds = walk.rounds if ROUND in varies else 1
     limits = tuple([item for item in walk.limits.items() if item[0] in used]) if walk.limits else ()
     frame = Frame(walk.threads, max(1, block), rounds, walk.rounds, walk.items, places, loops, drawn, limits)
-    return sample(frame, address, access.bits, outside, beside)
+    within = tuple([Condition(e, c.low, c.high) for e, c in zip(outside, asked, strict=True)])
+    return sample(frame, address, access.bits, within, beside)
 
 
 def _renamed(index: Index, names: Mapping[str, Expression]) -> Index:

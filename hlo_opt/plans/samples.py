@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hlo_opt.ir import index_map as maps
-from hlo_opt.ir.index_map import Expression
+from hlo_opt.ir.index_map import Condition, Expression
 from hlo_opt.ops.lowering import Index
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD
 
@@ -116,11 +116,12 @@ def _counted(start: int, count: int, axis: int) -> Numbers:
 
 @functools.lru_cache(maxsize=4096)
 def sample(
-    frame: Frame, address_at: Expression, bits: int, outside: tuple[Expression, ...], beside: tuple[int, ...] = (0,)
+    frame: Frame, address_at: Expression, bits: int, within: tuple[Condition, ...], beside: tuple[int, ...] = (0,)
 ) -> Sample:
     """The sample for a frame and an address, with the addresses at distances from it as further items. Cached, because
-    kernels that differ in what they compute often access memory in the same way. `outside` has the expressions of the
-    index that may be out of bounds."""
+    kernels that differ in what they compute often access memory in the same way. `within` has the conditions for the
+    access. Where they hold for about as many of the sampled items as of all, places are those of these items, and the
+    scale makes up for the others."""
     threads = min(frame.threads, frame.block, _SAMPLED[0])
     rounds = min(frame.rounds, _SAMPLED[1])
     loops = dict(frame.loops)
@@ -141,12 +142,18 @@ def sample(
         env[name] = mixed * 40503 % max(1, size)
     address = value_of(address_at, env)
     window, onward = _window(frame, address_at, address, bits) if frame.drawn else (math.inf, 0.0)
-    address = address.reshape((1,) * (4 - address.ndim) + address.shape)
+    address = _spread(address)
     existing = address
     if frame.limits and rounds == frame.all_rounds:
-        within = np.logical_and.reduce([np.broadcast_to(env[n] < size, address.shape) for n, size in frame.limits])
-        existing = address[within] if within.any() else address
+        counted = _all_of([_spread(env[n]) < size for n, size in frame.limits])
+        existing = _chosen(address, counted) if counted.any() else address
     is_exact = existing is not address
+    part = 1.0
+    if within and not is_exact:
+        holds = _all_of([_holds(c, env) for c in within])
+        held, expected = float(holds.mean()), math.prod(map(share_of, within))
+        if held < 1 and expected / 2 <= held <= 2 * expected:
+            existing, part = _chosen(address, holds), held
     if len(beside) > 1:
         every = np.stack([address + distance for distance in beside], axis=3)
         address = np.sort(every.reshape(*address.shape[:2], -1, address.shape[3]), axis=2)
@@ -155,8 +162,8 @@ def sample(
     sector = _blocks_of(places, bits, SECTOR)
     steps_of_sectors = sector[1:] - sector[:-1]
     sectors = 1 + int(np.count_nonzero(steps_of_sectors))
-    scale = frame.threads / threads * math.prod(loops.values()) / steps * (frame.rounds / rounds)
-    apart = any(_misses_apart(expression, env) for expression in outside)
+    scale = frame.threads / threads * math.prod(loops.values()) / steps * (frame.rounds / rounds) / part
+    apart = any(_misses_apart(c.expression, env) for c in within)
     together = 1 if apart or address.shape[2] == 1 else _together(address, bits)
     is_shared = address.shape[2] > 1 and _is_shared(address[:1, :1]) and _is_shared(address)
     lanes = _blocks_of(address[:32, 0, 0, 0], bits, LINE)
@@ -185,10 +192,37 @@ def _window(frame: Frame, address_at: Expression, address: Numbers, bits: int) -
     return (int(address.max()) - int(address.min()) + 1) * bits / 8, abs(last - first) * bits / 8 / blocks
 
 
+def share_of(condition: Condition) -> float:
+    """The fraction of the values of its expression for which a condition holds."""
+    low, high = condition.expression.low, condition.expression.high
+    return max(0, min(condition.high, high) - max(condition.low, low) + 1) / (high - low + 1)
+
+
+def _spread(numbers: Numbers) -> Numbers:
+    """Numbers with all axes: threads, rounds, items and steps."""
+    return numbers.reshape((1,) * (4 - numbers.ndim) + numbers.shape)
+
+
+def _all_of(facts: Sequence[npt.NDArray[np.bool_]]) -> npt.NDArray[np.bool_]:
+    """Where all of the facts hold, which may vary along different axes."""
+    return np.logical_and.reduce(np.broadcast_arrays(*facts))
+
+
+def _chosen(address: Numbers, chosen: npt.NDArray[np.bool_]) -> Numbers:
+    """The addresses of chosen items; what is chosen may vary along axes along which the address does not."""
+    shape = np.broadcast_shapes(address.shape, chosen.shape)
+    return np.broadcast_to(address, shape)[np.broadcast_to(chosen, shape)]
+
+
+def _holds(condition: Condition, env: Mapping[str, Numbers]) -> npt.NDArray[np.bool_]:
+    """For which of the sampled items a condition holds."""
+    at = _spread(value_of(condition.expression, env))
+    return (at >= condition.low) & (at <= condition.high)
+
+
 def _misses_apart(expression: Expression, env: Mapping[str, Numbers]) -> bool:
     """Whether some of a thread's items may be out of bounds while others are not."""
-    at = value_of(expression, env)
-    at = at.reshape((1,) * (4 - at.ndim) + at.shape)
+    at = _spread(value_of(expression, env))
     return bool((at != at[:, :, :1]).any())
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hlo_opt.plans import Plan
+from hlo_opt.ir.index_map import Condition, variable
+from hlo_opt.plans import Plan, loop
 from hlo_opt.plans.kinds import kind_of
+from hlo_opt.plans.plan import Launch
 from hlo_opt.plans.reads import Lay, Trace, lay_of, lays_of, traced
-from hlo_opt.plans.samples import different
-from tests.plans.price_modules import planned
+from hlo_opt.plans.samples import Frame, different, sample
+from hlo_opt.plans.walks import ITEM, THREAD
+from tests.plans.price_modules import H100, planned
 
 
 def traces(made: Plan) -> list[Trace]:
@@ -108,7 +111,7 @@ def test_what_may_lie_outside_is_read_by_itself() -> None:
     )
     made = planned(text)
     (read,) = traces(made)[0].reads
-    assert read.may_miss and read.share == pytest.approx((4094 / 4096) ** 2)
+    assert read.conditions and read.share == pytest.approx((4094 / 4096) ** 2)
     assert lays(made)[0].bits == 32
 
 
@@ -122,7 +125,7 @@ def test_the_steps_of_an_inner_loop_are_counted() -> None:
     ((fold, _, size),) = trace.folds
     assert (fold.opcode, size, trace.waits) == ("reduce-window", 64, 16)
     (found,) = lays(made)
-    assert found.access.may_miss and 0.9 < found.access.share < 1
+    assert found.access.conditions and 0.9 < found.access.share < 1
     assert found.count == pytest.approx(64 * found.access.share)  # long windows: an element for each thread
     assert (found.bits, found.advance, found.lines) == (32, 4, 2)  # lanes are neighbours, and begin within a line
 
@@ -206,3 +209,32 @@ def test_sectors_follow_each_other_where_elements_do_not() -> None:
     assert (near.run, far.run) == (4, 4)
     assert near.stretch >= 128 * 16
     assert far.stretch == 32
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 1), (2, 2), (3, 5)])
+def test_what_lanes_in_turn_read_of_pieces_is_all_of_each(first: int, second: int) -> None:
+    """Elements of two arrays that alternate along the minor-most dimension: the condition of each holds for a part of a
+    thread's elements, but these read different ones, so that all of the array is read."""
+    rows = 1 << 16
+    text = (
+        f" x = f32[{rows * first}] parameter(0)\n y = f32[{rows * second}] parameter(1)\n"
+        f" a = f32[{rows},{first}] reshape(x)\n b = f32[{rows},{second}] reshape(y)\n"
+        f" ROOT r = f32[{rows},{first + second}] concatenate(a, b), dimensions={{1}}"
+    )
+    region = planned(text).region
+    (part,) = loop.match(region, [0], H100)
+    segment = part.segment(part.block)
+    (walk,) = kind_of(part).walks(region, segment, Launch(segment.blocks, part.block))
+    trace = traced(walk, set())
+    for lay in (lay_of(trace, read, part.block) for read in trace.reads):
+        assert lay.access.size <= lay.useful <= 1.02 * lay.access.size
+
+
+def test_conditions_may_vary_where_the_address_does_not() -> None:
+    """All of a thread's items read the element of the thread; which of the items exist, and which need it, depends on
+    the item."""
+    thread, item = variable(THREAD, 1024), variable(ITEM, 4)
+    frame = Frame(1024, 128, 1, 1, 4, (("at", item),), (), (), (("at", 3),))
+    for f, exact in ((frame, True), (frame._replace(limits=()), False)):
+        found = sample(f, thread, 32, (Condition(item, 1, 2),))
+        assert found.places == 128 and found.is_exact == exact and found.scale == (8 if exact else 16)
