@@ -416,6 +416,10 @@ __forceinline__ float pow_of_halves(float x, int halves) {
   const float near = (float)made;
   return made == made ? near : near + 0.0f;  // keeps the rounding, as hlo_rounded does
 }
+// one of two by a mask of all bits or none
+__forceinline__ float masked(int mask, float a, float b) {
+  return bits_as<float>((bits_as<int>(a) & mask) | (bits_as<int>(b) & ~mask));
+}
 __forceinline__ float pow_f32(float x, float y) {
   if (__builtin_constant_p(y) && y + y == (float)(int)(y + y) && y >= -4.0f && y <= 4.0f)
     return pow_of_halves(x, (int)(y + y));
@@ -425,19 +429,19 @@ __forceinline__ float pow_f32(float x, float y) {
   power = power > 200.0 ? 200.0 : (power < -200.0 ? -200.0 : power);
   // exp_wide rounds to a double first; the float's own rounding then sees 29 bits more
   float made = (float)exp_wide(power);
+  // one of x and y may be the same for all lanes: GCC 12 has no vector code for what is selected by a condition that is,
+  // so such conditions are masks
   const bool grows = (a > 1.0f) == (y > 0.0f);
-  const float edge = a == 0.0f | a == __builtin_inff() ? (grows ? __builtin_inff() : 0.0f)
-                                                       : (a == 1.0f ? 1.0f : (grows ? __builtin_inff() : 0.0f));
-  made = inside ? made : edge;
+  made = inside ? made : masked(-(int)(a == 1.0f), 1.0f, masked(-(int)grows, __builtin_inff(), 0.0f));
   // an even y forgets the sign of x, an odd one keeps it, any other has no real power of a negative number; floats from
   // 2^24 on are even
-  const float held = b < 16777216.0f ? b : 0.0f;
-  const int whole = (int)held;
-  const bool integral = (float)whole == held, odd = integral & (whole & 1);
-  made = odd ? signed_as(made, sign_of(x)) : made;
-  made = x < 0.0f & x > -__builtin_inff() & !integral ? __builtin_nanf("") : made;
-  made = x == x & y == y ? made : x + y;
-  return x == 1.0f | y == 0.0f ? 1.0f : made;
+  const float held = masked(-(int)(b < 16777216.0f), b, 0.0f);
+  const int whole = (int)held, integral = -(int)((float)whole == held), odd = integral & -(whole & 1);
+  made = bits_as<float>(bits_as<unsigned int>(made) | (sign_of(x) & (unsigned int)odd));
+  const int real = integral | -(int)(x >= 0.0f) | -(int)(x == -__builtin_inff());
+  made = masked(real, made, __builtin_nanf(""));
+  made = __builtin_isunordered(x, y) ? x + y : made;
+  return masked(-(int)(x == 1.0f) | -(int)(y == 0.0f), 1.0f, made);
 }
 
 // Exact, for any two: multiples of y times 2^252, 2^224, ... are taken away, the nearest each time. A multiple has 29

@@ -13,12 +13,13 @@ from hlo_opt.passes.dynamic_padder import DynamicPadder
 from hlo_opt.passes.expansion import Expansion
 from hlo_opt.passes.odd_functions import OddFunctions
 from hlo_opt.passes.products_apart import ProductsApart
+from hlo_opt.passes.reductions_apart import ReductionsApart
 from hlo_opt.passes.repeats_apart import RepeatsApart
 
 EXPANSIONS: tuple[Expansion, ...] = (DynamicPadder(), ConditionalToSelect(), BatchNormExpander())
 
 
-IN_LANES: tuple[Expansion, ...] = (ProductsApart(), RepeatsApart(), OddFunctions())
+IN_LANES: tuple[Expansion, ...] = (ProductsApart(), RepeatsApart(), ReductionsApart(), OddFunctions())
 """Passes before `EXPANSIONS` for a processor that runs threads as lanes."""
 
 

@@ -3,12 +3,13 @@ written is in a cache."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from hlo_opt.ir import Called, Computation, Instruction, Module, edit
 from hlo_opt.ir.walk import executed_computations
+from hlo_opt.ops.sets import fused
 from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.dce import DeadCodeElimination, drop_unread, sweep
 from hlo_opt.passes.expansion import Expansion
@@ -63,3 +64,27 @@ def kernel_of(old: Instruction, body: Computation, operands: Iterable[Instructio
     new = edit.create(old.computation, old.name, "fusion", body.root.shape, list(operands), called)
     drop_unread(new, body)
     return new
+
+
+def take_out(kernel: Instruction, values: Sequence[Instruction]) -> None:
+    """Replace a kernel by one for these of its values and one for the rest."""
+    body = fused(kernel)
+    assert body is not None
+    above, copies = copied(body)
+    if len(values) == 1:
+        edit.set_root(above, copies[values[0]])
+        made = first = kernel_of(kernel, above, list(kernel.operands))
+        taken = [made]
+    else:
+        edit.create_tuple(above, [copies[value] for value in values], root=True)
+        first = kernel_of(kernel, above, list(kernel.operands))
+        taken = [edit.create_element(first, number) for number in range(len(values))]
+    rest, copies = copied(body)
+    operands = list(kernel.operands)
+    for value, outside in zip(values, taken, strict=True):
+        read = edit.create_parameter(rest, "value", value.shape, len(operands))
+        edit.replace_all_uses(copies[value], read)
+        operands.append(outside)
+    edit.sort(rest)
+    edit.replace_all_uses(kernel, kernel_of(kernel, rest, operands))
+    edit.remove(kernel)

@@ -55,13 +55,13 @@ class ReductionSplitter(RewritingPass):
         for reduce in [i for i in computation.instructions if i.opcode == "reduce"]:
             first = longest_run(reduce)
             if first is not None:
-                yield partial(_put, reduce, first)
+                yield partial(put_two, reduce, first)
         for reduce in [i for i in computation.instructions if i.opcode == "reduce"]:
             begun = begun_by(reduce)
             if begun is not None:
                 yield partial(_go_on, reduce, begun)
         for reduce, first in beside_shorter(computation):
-            yield partial(_put, reduce, first)
+            yield partial(put_two, reduce, first)
 
 
 def longest_run(reduce: Instruction) -> tuple[int, ...] | None:
@@ -69,12 +69,17 @@ def longest_run(reduce: Instruction) -> tuple[int, ...] | None:
     identity, since both parts start with it, and no row kernel takes it as it is. XLA's row kernel takes rows of any
     length with a run above them (`reduction_form`); ours takes none that are shorter than a warp."""
     value = reduce.operands[0].shape
-    if not reduce.shape.is_array or any(value.dynamic) or reduce.control_predecessors:
-        return None
-    share = value.element_count // max(1, reduce.shape.element_count)
+    share = value.element_count // max(1, reduce.shape.element_count if reduce.shape.is_array else 1)
     if (value.element_count < LEAST and share < LEAST_SHARE) or space_of(reduce) is not None:
         return None
-    if not starts_with_identity(reduce) or not may_be_reordered(reduce):
+    return longest_of_runs(reduce)
+
+
+def longest_of_runs(reduce: Instruction) -> tuple[int, ...] | None:
+    """The reduced dimensions of the longest of several runs in memory; None where there is one, where it is short, or
+    where the reduce may not be two."""
+    value = reduce.operands[0].shape
+    if not _may_be_parted(reduce) or not may_be_reordered(reduce):
         return None
     sizes, folded = value.dimensions, reduce.ints("dimensions")
     in_order = [d for d in value.minor_to_major if sizes[d] != 1]
@@ -181,9 +186,9 @@ def _go_on(reduce: Instruction, begun: Instruction) -> None:
     edit.remove(reduce)
 
 
-def _put(reduce: Instruction, first: tuple[int, ...]) -> None:
-    """Put two reduces in the place of one. Narrow floats are f32 from the first to the result, which is rounded
-    once."""
+def put_two(reduce: Instruction, first: tuple[int, ...]) -> Instruction:
+    """Put two reduces in the place of one, and return that of the dimensions `first`. Narrow floats are f32 from it to
+    the result, which is rounded once."""
     writer, value = BroadcastingWriter(reduce.computation), reduce.operands[0]
     (wide,) = running_types(reduce)
     literal = reduce.operands[1].literal
@@ -205,3 +210,4 @@ def _put(reduce: Instruction, first: tuple[int, ...]) -> None:
     whole = fold(part, Shape(wide, reduce.shape.dimensions, reduce.shape.layout), rest)
     edit.replace_all_uses(reduce, writer.convert(whole, reduce.shape.type))
     edit.remove(reduce)
+    return part

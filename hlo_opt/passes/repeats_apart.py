@@ -17,13 +17,13 @@ import numpy as np
 
 from hlo_opt.analysis.graph.inlining import is_plain_fusion
 from hlo_opt.analysis.properties import has_side_effect
-from hlo_opt.ir import Instruction, Shape, edit
+from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import variable
 from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops.lowering import Element
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.sets import fused, is_elementwise, looped
-from hlo_opt.passes.kernels_apart import KernelsApart, copied, kernel_of
+from hlo_opt.passes.kernels_apart import KernelsApart, take_out
 from hlo_opt.plans import Plan
 from hlo_opt.plans import instructions as work_of
 from hlo_opt.plans.kinds import kind_of
@@ -56,7 +56,7 @@ class RepeatsApart(KernelsApart):
 
     def change(self, kernel: Instruction, kernel_plan: Plan) -> Callable[[], object] | None:
         values = _to_take_out(kernel_plan)
-        return partial(_take_apart, kernel, values) if values else None
+        return partial(take_out, kernel, values) if values else None
 
 
 def _may_repeat(i: Instruction) -> bool:
@@ -144,27 +144,3 @@ def _of(value: Instruction, length: int) -> float:
     work = work_of.of_value(value)
     places = PLACES if length > LONG and value.opcode in ("concatenate", "pad") else 0.0
     return work.slots + work.slow + places
-
-
-def _take_apart(kernel: Instruction, values: list[Instruction]) -> None:
-    """Replace a kernel by one for these values and one for the rest."""
-    body = fused(kernel)
-    assert body is not None
-    above, copies = copied(body)
-    if len(values) == 1:
-        edit.set_root(above, copies[values[0]])
-        made = first = kernel_of(kernel, above, list(kernel.operands))
-        taken = [made]
-    else:
-        edit.create_tuple(above, [copies[value] for value in values], root=True)
-        first = kernel_of(kernel, above, list(kernel.operands))
-        taken = [edit.create_element(first, number) for number in range(len(values))]
-    rest, copies = copied(body)
-    operands = list(kernel.operands)
-    for value, outside in zip(values, taken, strict=True):
-        read = edit.create_parameter(rest, "value", value.shape, len(operands))
-        edit.replace_all_uses(copies[value], read)
-        operands.append(outside)
-    edit.sort(rest)
-    edit.replace_all_uses(kernel, kernel_of(kernel, rest, operands))
-    edit.remove(kernel)

@@ -134,7 +134,7 @@ class Rows:
     alike. Empty where no pass has any."""
     in_lanes: bool = False
     """Whether threads are the lanes of vectors, which read neighbouring elements at once: a short row gets as many
-    lanes as it has elements, up to `LANES`."""
+    lanes as it has elements, up to `LANES`, or one."""
 
     @property
     def hero(self) -> Instruction:
@@ -155,12 +155,22 @@ class Rows:
     def vector(self) -> int:
         """Neighbouring elements that a thread reads at a time: all of its own if several rows share a warp, else 16
         bytes of the narrowest array, or fewer if threads would have none."""
+        if self.is_of_one_lane:
+            return 1
         vector = self._widest
         if self.is_peeled:
             return vector
         while self.columns % vector or self.columns < vector * self.threads:
             vector //= 2
         return vector
+
+    @property
+    def is_of_one_lane(self) -> bool:
+        """Whether a lane of a host folds a row alone, one element after another: the row is shorter than the lanes that
+        would share it, or they would be busy for less than two rounds. Then lanes neither meet nor wait, and what is
+        done once for a row (the logarithm of a log softmax) is done by one of them."""
+        is_odd = self.columns & (self.columns - 1) != 0
+        return self.in_lanes and (self.columns < ALONE or (is_odd and self.columns < LANES))
 
     @cached_property
     def _widest(self) -> int:
@@ -187,6 +197,8 @@ class Rows:
         no output may lie in the memory of an input."""
         if self.in_cluster:
             return HALF_OF_THREADS
+        if self.is_of_one_lane:
+            return 1
         if self.in_lanes and ALONE <= self.columns <= WARP:
             return min(1 << self.columns.bit_length() - 1, LANES)
         lanes, rest = divmod(self.columns, self._widest)

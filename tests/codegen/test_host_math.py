@@ -14,6 +14,7 @@ from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.tree import Assign, Let
 from hlo_opt.ir import ELEMENT_TYPES, array
+from hlo_opt.ir.index_map import constant
 from hlo_opt.ops.code import Name, call, cell, code
 from hlo_opt.plans.plan import Launch
 from hlo_opt.runtime.differences import ulp_distance
@@ -157,6 +158,23 @@ def test_two_arguments(library: Any, name: str) -> None:
     made.launch(kernels[name], [x, y], [out])
     with np.errstate(all="ignore"):
         compared(out, BINARY[name](x.astype(np.float64), y.astype(np.float64)), 2)
+
+
+@pytest.mark.parametrize("alike", [0, 1])
+def test_powers_beside_one_number_for_all_lanes(alike: int) -> None:
+    """Conditions on the number that all lanes share are no selections by it, of which GCC 12 makes no vector code."""
+    shape, x = array(ELEMENT_TYPES["f32"], N), samples(4)
+    x[: len(SPECIAL)] = SPECIAL
+    given = [cell(Name("in0"), AT), cell(Name("in1"), constant(0))]
+    power = call("powf", *(given if alike else given[::-1]))
+    kernel = of_tree("one", [HERE, Assign(cell(Name("out0"), AT), power)], Launch(N // 128, 128), [shape] * 2, [shape])
+    library, out = HostLibrary([kernel]), np.empty(N, np.float32)
+    for value in SPECIAL:
+        every = np.full(N, value)
+        library.launch(kernel, [x, every], [out])
+        pair = (x, every) if alike else (every, x)
+        with np.errstate(all="ignore"):
+            compared(out, np.power(*(a.astype(np.float64) for a in pair)), 2)
 
 
 @pytest.mark.parametrize("halves", [-8, -5, -3, -2, -1, 1, 2, 3, 4, 5, 7, 8])

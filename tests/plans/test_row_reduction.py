@@ -79,6 +79,19 @@ def test_on_a_host_a_lane_folds_a_short_row_or_has_an_element(
     assert (segment.part.threads if isinstance(segment.part, Rows) else None) == threads
 
 
+@pytest.mark.parametrize(("columns", "threads"), [(4, 1), (5, 1), (8, 8), (10, 1), (15, 1), (16, 16), (17, 16)])
+def test_on_a_host_a_lane_walks_a_short_odd_row_twice_by_itself(columns: int, threads: int) -> None:
+    lines = (f"p = f32[4096,{columns}]{{1,0}} parameter(0)", "z = f32[] constant(0)")
+    more = ("a1 = f32[] parameter(0)", "b1 = f32[] parameter(1)", "c1 = f32[] add(a1, b1)")
+    spread = (
+        "r = f32[4096]{0} reduce(p, z), dimensions={1}, to_apply=more",
+        f"b = f32[4096,{columns}]{{1,0}} broadcast(r), dimensions={{0}}",
+        f"o = f32[4096,{columns}]{{1,0}} divide(p, b)",
+    )
+    (segment,) = planned(module_of(*lines, *spread, more=more), InLanes.of(H100)).segments
+    assert isinstance(segment.part, Rows) and segment.part.threads == threads
+
+
 def test_a_thread_has_four_of_the_widest_accesses_where_rows_fill_the_device() -> None:
     more = ("a1 = bf16[] parameter(0)", "b1 = bf16[] parameter(1)", "c1 = bf16[] add(a1, b1)")
     lines = ("p = bf16[16384,4096]{1,0} parameter(0)", "z = bf16[] constant(0)")
