@@ -429,8 +429,8 @@ __forceinline__ float pow_f32(float x, float y) {
   power = power > 200.0 ? 200.0 : (power < -200.0 ? -200.0 : power);
   // exp_wide rounds to a double first; the float's own rounding then sees 29 bits more
   float made = (float)exp_wide(power);
-  // one of x and y may be the same for all lanes: GCC 12 has no vector code for what is selected by a condition that is,
-  // so such conditions are masks
+  // one of x and y may be the same for all lanes: GCC 12 has no vector code for what is selected by a condition that
+  // is, so such conditions are masks
   const bool grows = (a > 1.0f) == (y > 0.0f);
   made = inside ? made : masked(-(int)(a == 1.0f), 1.0f, masked(-(int)grows, __builtin_inff(), 0.0f));
   // an even y forgets the sign of x, an odd one keeps it, any other has no real power of a negative number; floats from

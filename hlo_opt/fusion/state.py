@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node, cluster_of, merge_clusters, side_by_side
 from hlo_opt.analysis.graph.numbering import attribute_key
@@ -53,7 +53,7 @@ class FusionState:
         """What depends on the structure of kernels only."""
         self._members = Members(self.known.structures)
         self._grouping = Grouping(module, target, self.known, self._members)
-        self._caches: dict[str, dict[Instruction, Any]] = {"structure": {}, "places": {}}
+        self._caches: dict[str, dict[Instruction, object]] = {"structure": {}, "places": {}}
         self._uses: dict[Instruction, Use] = {}
         self._traits_by_signature: dict[Hashable, Traits] = {}
         self._lowering_by_signature: dict[Hashable, Reason | None] = {}
@@ -72,7 +72,7 @@ class FusionState:
     def cached(self, name: str, instruction: Instruction, compute: Callable[[Instruction], T]) -> T:
         """What `compute` says of an instruction, until the instruction changes."""
         try:
-            return self._caches[name][instruction]
+            return self._caches[name][instruction]  # type: ignore[return-value]
         except KeyError:
             value = self._caches.setdefault(name, {})[instruction] = compute(instruction)
             return value
@@ -218,7 +218,8 @@ class FusionState:
     def structure_of_both(self, producer: Instruction, consumer: Instruction) -> int:
         """As `structure`, of both as one kernel. A kernel keeps the number that it had when its fusion was
         considered."""
-        numbers, placed = self._caches["structure"], self._caches["places"]  # looked up here: each edge asks
+        numbers = cast("dict[Instruction, int]", self._caches["structure"])  # looked up here: each edge asks
+        placed = cast("dict[Instruction, dict[Instruction, int]]", self._caches["places"])
         one = numbers.get(producer) or self.structure(producer)
         other = numbers.get(consumer) or self.structure(consumer)
         places = placed.get(consumer) or placed.setdefault(consumer, places_of(consumer.operands))

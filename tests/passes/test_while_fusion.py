@@ -142,7 +142,18 @@ def test_a_start_that_something_waits_for_may_stay_where_no_instruction_puts_it_
     assert not has_loop(fused(started(LANES["one array"][0], ONE, before)))
 
 
-SHARED = {"power iteration": power(2048), "a plate": heat(256), "a cell": lstm(256)}
+def normed(n: int, rounds: int = 200) -> str:
+    body = [
+        f"u = f32[{n}] multiply(x1, x1)",
+        "z = f32[] constant(0)",
+        "e = f32[] reduce(u, z), dimensions={0}, to_apply=sum",
+        f"b = f32[{n}] broadcast(e), dimensions={{}}",
+        f"y = f32[{n}] divide(u, b)",
+    ]
+    return loop([f"f32[{n}]"], body, ["y"], rounds=rounds)
+
+
+SHARED = {"power iteration": power(2048), "a plate": heat(256), "a cell": lstm(256), "a kernel and a sum": normed(4096)}
 
 
 @pytest.mark.parametrize("name", SHARED)
@@ -160,15 +171,10 @@ def test_what_is_too_much_for_a_block_is_shared_by_all(name: str) -> None:
 LEFT = {
     "much work": loop(["f32[512,512]"], ["y = f32[512,512] dot(x1, x1), lhs_contracting_dims={1}, "
                                          "rhs_contracting_dims={0}"], ["y"]),
-    "a kernel and numbers": loop(["f32[4096]"], [
-        "u = f32[4096] multiply(x1, x1)", "z = f32[] constant(0)",
-        "e = f32[] reduce(u, z), dimensions={0}, to_apply=sum", "b = f32[4096] broadcast(e), dimensions={}",
-        "y = f32[4096] divide(u, b)",
-    ], ["y"], rounds=200),
     "a large state": loop(["f32[9000000]"], ["y = f32[9000000] reverse(x1), dimensions={0}"], ["y"]),
 }  # fmt: skip
-"""Where all blocks together would take longer than kernels of their own, of which those of single numbers share a
-launch, and where L2 does not hold what they hand on."""
+"""Where all blocks together would take longer than kernels of their own, and where L2 does not hold what they hand
+on."""
 
 
 @pytest.mark.parametrize("name", LEFT)
@@ -177,7 +183,7 @@ def test_what_all_blocks_would_not_do_sooner_stays_a_loop(name: str) -> None:
 
 
 @pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
-@pytest.mark.parametrize("text", [power(300, 6), heat(120, 6), lstm(120, 6)], ids=list(SHARED))
+@pytest.mark.parametrize("text", [power(300, 6), heat(120, 6), lstm(120, 6), normed(4096, 6)], ids=list(SHARED))
 def test_values_stay_where_all_blocks_share(text: str) -> None:
     module = hlo_opt.parse(text)
     made, _ = hlo_opt.fuse(module)
