@@ -50,6 +50,8 @@ def general(text: str) -> list[str]:
             line = line.partition(" on ")[0]
         elif line.startswith(("as it was", "fixed", "with the hook", "JAX")):
             line = re.sub(r" +[\d.]+ (ms|us)", " N", line)
+        elif "regions replaced" in line:
+            line = line.partition(" (")[0]
         found.append(line)
     return found
 
