@@ -134,8 +134,8 @@ def test_threads_that_leave_a_segment_stay_in_the_others(monkeypatch: pytest.Mon
 def test_threads_side_by_side_are_in_one_row(inner: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a fold goes over several dimensions, and the last one is no multiple of a warp: their elements are then
     neighbours, and none of them asks for its row."""
-    x = np.random.default_rng(0).integers(-9, 9, (64, 16, inner)).astype(np.float32)
-    body = reduced("f32", "add", "0", f"64,16,{inner}", "0,2", "16")
+    x = np.random.default_rng(0).integers(-9, 9, (16, 16, inner)).astype(np.float32)
+    body = reduced("f32", "add", "0", f"16,16,{inner}", "0,2", "16")
     found, text = run_on_host(body, x, monkeypatch=monkeypatch)
     np.testing.assert_array_equal(found, x.sum((0, 2)))
     assert (f"+ hlo_lane) % {inner})" in text) == (inner == 97)

@@ -107,4 +107,4 @@ def test_pieces_of_a_concatenate_read_their_own_operand() -> None:
 
 
 def test_a_kind_without_walks_of_its_own_shares_elements_out() -> None:
-    assert {kind.name for kind in KINDS if kind.walks.__name__ == "by_element"} == {"loop", "gather"}
+    assert {kind.name for kind in KINDS if kind.walks.__name__ == "by_element"} == {"gather"}
