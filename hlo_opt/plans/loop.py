@@ -7,6 +7,7 @@ four elements per thread once the elements are enough to fill the device, one be
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -35,12 +36,12 @@ _FOLDED = 8
 of cache lines: the 32 lanes of a warp look up a quarter of a line for each element that a thread folds."""
 
 
-class Spread(Unshared):
+class Spread(Unshared, ABC):
     """A part whose work is divided evenly among `threads` threads, in blocks of any size."""
 
     @property
-    def threads(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def threads(self) -> int: ...
 
     @property
     def block(self) -> int:
