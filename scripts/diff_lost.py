@@ -46,7 +46,7 @@ _TAPS = """taps {
   taps_c = f32[128,128]{1,0} reshape(taps_b)
   taps_d = f32[16,64,128]{2,1,0} dot(taps_a, taps_c), lhs_contracting_dims={2}, rhs_contracting_dims={0}
   taps_e = f32[16,64,128]{2,1,0} add(taps_y, taps_d)
-  ROOT taps_r = (s32[], f32[16,66,128]{2,1,0}, f32[3,128,128]{2,1,0}, f32[16,64,128]{2,1,0}) tuple(taps_n, taps_x, taps_w, taps_e)
+  ROOT taps_r = (s32[], f32[16,66,128], f32[3,128,128], f32[16,64,128]) tuple(taps_n, taps_x, taps_w, taps_e)
 }
 
 more {
@@ -56,7 +56,7 @@ more {
   ROOT more_r = pred[] compare(more_i, more_k), direction=LT
 }
 
-"""  # noqa: E501
+"""
 _STATE = "(s32[], f32[16,66,128]{2,1,0}, f32[3,128,128]{2,1,0}, f32[16,64,128]{2,1,0})"
 _BY_TAPS = (
     *_CONVOLVED[:2],

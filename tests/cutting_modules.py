@@ -1,11 +1,14 @@
-"""Modules that the tests of cutting share, and a question about the text alone."""
+"""Modules that the tests of cutting share, a change of their loop, and a question about the text alone."""
 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hlo_opt.ir import Module
+import hlo_opt
+from hlo_opt.cutting.parts import size, tidied
+from hlo_opt.ir import Instruction, Module
+from hlo_opt.ops.sets import looped
 
 TEXT = """HloModule m
 
@@ -77,3 +80,20 @@ class Says:
         if why is not None and self.folder is not None:
             (self.folder / f"{abs(hash(text))}.hlo").write_text(f"{why}\n{text}")
         return "it" if re.search(self.pattern, text) else None
+
+
+def loop_of(module: Module) -> Instruction:
+    return next(i for i in module.entry.instructions if looped(i) is not None)
+
+
+def changed(change: Callable[..., None], text: str = TEXT, **arguments: object) -> Module:
+    """A valid smaller module with one change of its loop."""
+    module = hlo_opt.parse(text)
+    for computation in module.computations:
+        computation.index_users()
+    before = size(module)
+    change(loop_of(module), **arguments)
+    result = hlo_opt.parse(str(tidied(module)))
+    hlo_opt.verify(result)
+    assert size(result) < before
+    return result

@@ -114,15 +114,7 @@ def test_narrow_sums_are_kept_in_f32(tool: Any) -> None:
         np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize("order", ["{1,0}", "{0,1}"])
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("reverse", [False, True])
-def test_a_reducer_of_two_that_does_not_commute(order: str, axis: int, reverse: bool, tool: Any) -> None:
-    """Maps x -> a * x + b one after another, the first one last: the order of elements must be kept."""
-    dims, how = "[36,40]", window((36, 40), axis, reverse)
-    text = f"""HloModule m
-
-f {{
+AFFINE = """f {
   a = s32[] parameter(0)
   b = s32[] parameter(1)
   c = s32[] parameter(2)
@@ -131,8 +123,20 @@ f {{
   ad = s32[] multiply(a, d)
   s = s32[] add(ad, b)
   ROOT t = (s32[], s32[]) tuple(ac, s)
-}}
+}
+"""
+"""Maps x -> a * x + b one after another, which do not commute."""
 
+
+@pytest.mark.parametrize("order", ["{1,0}", "{0,1}"])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_reducer_of_two_that_does_not_commute(order: str, axis: int, reverse: bool, tool: Any) -> None:
+    """Maps x -> a * x + b one after another, the first one last: the order of elements must be kept."""
+    dims, how = "[36,40]", window((36, 40), axis, reverse)
+    text = f"""HloModule m
+
+{AFFINE}
 ENTRY e {{
   p = s32{dims}{order} parameter(0)
   q = s32{dims}{order} parameter(1)

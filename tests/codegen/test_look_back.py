@@ -24,7 +24,7 @@ from hlo_opt.runtime.host.library import HostLibrary, built, flags_of, has_compi
 from hlo_opt.runtime.host.sanitize import _VOLATILE, WATCHED_FLAGS
 from hlo_opt.text import parse
 from tests.codegen.conftest import Array, Tool, empty, region_of_text
-from tests.codegen.test_cumulative import FUSED, cumulative, of_each_other, window
+from tests.codegen.test_cumulative import AFFINE, FUSED, cumulative, of_each_other, window
 from tests.ops.test_symmetry import LOG_OF_SUM
 from tests.small_modules import H100
 
@@ -115,17 +115,7 @@ def test_a_reducer_of_two_that_does_not_commute(reverse: bool, looking: Looking)
     dims, how = "s32[2,9001]{1,0}", window((2, 9001), 1, reverse)
     text = f"""HloModule m
 
-f {{
-  a = s32[] parameter(0)
-  b = s32[] parameter(1)
-  c = s32[] parameter(2)
-  d = s32[] parameter(3)
-  ac = s32[] multiply(a, c)
-  ad = s32[] multiply(a, d)
-  s = s32[] add(ad, b)
-  ROOT t = (s32[], s32[]) tuple(ac, s)
-}}
-
+{AFFINE}
 ENTRY e {{
   p = {dims} parameter(0)
   q = {dims} parameter(1)
@@ -169,7 +159,8 @@ def test_what_is_fused_before_and_after(reverse: bool, looking: Looking) -> None
 def test_windows_of_windows(looking: Looking) -> None:
     text = of_each_other((2, 8704), 1)
     (segment,) = looking.plan(text).segments
-    assert [[w.name for w in stage] for stage in segment.part.stages] == [["s"], ["m"], ["t"]]  # type: ignore[attr-defined]
+    stages = segment.part.stages  # type: ignore[attr-defined]
+    assert [[w.name for w in stage] for stage in stages] == [["s"], ["m"], ["t"]]
     looking.all_agree([text], relative=1e-4)
 
 

@@ -1,5 +1,5 @@
-"""Row reductions with rows whose pieces are computed in different ways, as in a concatenate or a pad: each piece has its
-own code, so that neighbours are read together."""
+"""Row reductions with rows whose pieces are computed in different ways, as in a concatenate or a pad: each piece has
+its own code, so that neighbours are read together."""
 
 from __future__ import annotations
 

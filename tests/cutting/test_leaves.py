@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
+from cutting_modules import changed, loop_of
 
 import hlo_opt
 from hlo_opt.cutting import leaves
 from hlo_opt.cutting.loops import loop_changes
-from hlo_opt.cutting.parts import size, tidied
-from hlo_opt.ops.sets import looped
 
 COUNTED = """HloModule m
 
@@ -64,29 +63,12 @@ ENTRY e {
 """
 
 
-def loop_of(module):
-    return next(i for i in module.entry.instructions if looped(i) is not None)
-
-
-def changed(text, change, **arguments):
-    """A valid smaller module with one change of its loop."""
-    module = hlo_opt.parse(text)
-    for computation in module.computations:
-        computation.index_users()
-    before = size(module)
-    change(loop_of(module), **arguments)
-    result = hlo_opt.parse(str(tidied(module)))
-    hlo_opt.verify(result)
-    assert size(result) < before
-    return result
-
-
 def opcodes(module, name):
     return [i.opcode for i in loop_of(module).called_by(name).instructions]
 
 
 def test_a_loop_of_one_array_goes_on_as_long_as_its_sum_of_squares_is_finite():
-    module = changed(COUNTED, leaves.one_leaf, number=2, is_made=False, grows=False)
+    module = changed(leaves.one_leaf, COUNTED, number=2, is_made=False, grows=False)
     assert opcodes(module, "body") == ["parameter", "multiply"]
     assert opcodes(module, "condition") == ["parameter", "dot", "is-finite"]
     value = np.full(16, 2, np.float32)
@@ -96,7 +78,7 @@ def test_a_loop_of_one_array_goes_on_as_long_as_its_sum_of_squares_is_finite():
 
 
 def test_what_a_round_reads_of_other_elements_is_made_of_the_array():
-    module = changed(COUNTED, leaves.one_leaf, number=1, is_made=True, grows=False)
+    module = changed(leaves.one_leaf, COUNTED, number=1, is_made=True, grows=False)
     assert str(loop_of(module).shape) == "f32[8,16]{1,0}"
     made = opcodes(module, "body")
     assert made.count("dot") == 1 and "convert" in made and "broadcast" in made
@@ -108,14 +90,14 @@ def test_what_a_round_reads_of_other_elements_is_made_of_the_array():
 
 def test_an_exponential_in_each_round_ends_a_loop_that_would_not_end():
     text = COUNTED.replace("multiply(u, u)", "reverse(u), dimensions={0}")
-    module = changed(text, leaves.one_leaf, number=2, is_made=False, grows=True)
+    module = changed(leaves.one_leaf, text, number=2, is_made=False, grows=True)
     assert opcodes(module, "body") == ["parameter", "reverse", "exponential"]
     found = hlo_opt.evaluate(module, [np.zeros((8, 16), np.float32), np.zeros(16, np.float32)])[2]
     assert found.min() > 1e6
 
 
 def test_the_condition_of_an_array_becomes_whether_it_is_finite():
-    module = changed(BARE, leaves.ask_state, grows=False)
+    module = changed(leaves.ask_state, BARE, grows=False)
     assert opcodes(module, "condition") == ["parameter", "dot", "is-finite"]
     module = hlo_opt.parse(str(module))
     module.entry.index_users()

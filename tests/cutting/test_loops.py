@@ -2,32 +2,14 @@
 
 import numpy as np
 import pytest
-from cutting_modules import TEXT
+from cutting_modules import TEXT, changed, loop_of
 
 import hlo_opt
 from hlo_opt.cutting import cuts, loops
-from hlo_opt.cutting.parts import size, tidied
 from hlo_opt.ir import edit
 from hlo_opt.ops.sets import looped
 
 ONES = [np.ones((8, 16), np.float32)] * 2
-
-
-def loop_of(module):
-    return next(i for i in module.entry.instructions if looped(i) is not None)
-
-
-def changed(change, text=TEXT, **arguments):
-    """A valid module with one change of its loop."""
-    module = hlo_opt.parse(text)
-    for computation in module.computations:
-        computation.index_users()
-    before = size(module)
-    change(loop_of(module), **arguments)
-    result = hlo_opt.parse(str(tidied(module)))
-    hlo_opt.verify(result)
-    assert size(result) < before
-    return result
 
 
 def outputs(module):
