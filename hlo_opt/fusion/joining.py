@@ -139,7 +139,7 @@ def _ways(engine: Engine, producer: Instruction, consumer: Instruction) -> ReadP
     if reason is not None:
         return reason
     ways = ways_between(producer, consumer)
-    if ways is None:
+    if not ways:
         return Reason.of("FUS113", producer=edge.producer_name, consumer=edge.consumer_name)
     return ordered_otherwise(engine.state, itertools.chain.from_iterable(ways.values())) or ways
 
