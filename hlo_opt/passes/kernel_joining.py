@@ -191,7 +191,7 @@ def _union(engine: Engine, producer: Instruction, consumer: Instruction) -> Unio
 
 def pays(cost: CostEstimate, worth: float) -> bool:
     """Whether the joint kernel takes at most `worth` of the time of both, or as long and moves far less."""
-    if 0 < cost.bytes_unfused and cost.bytes_fused <= FEW * cost.bytes_unfused:
+    if cost.bytes_unfused > 0 and cost.bytes_fused <= FEW * cost.bytes_unfused:
         worth = max(worth, CLOSE)
     return cost.us_fused <= worth * cost.us_unfused
 
