@@ -3,6 +3,7 @@ it. The price of a refused edge, and `--force`, are this."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,15 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion.costs import CostOrReason, beside_cost, cost_of, joined_cost
 from hlo_opt.fusion.decision import CostEstimate
 from hlo_opt.fusion.engine import Engine
-from hlo_opt.fusion.legality import Check, Edge, boundary, control_dependencies, side_effects, size_budget
+from hlo_opt.fusion.legality import (
+    Check,
+    Edge,
+    boundary,
+    control_dependencies,
+    ordered_otherwise,
+    side_effects,
+    size_budget,
+)
 from hlo_opt.fusion.order import order_of
 from hlo_opt.fusion.outline import HANDS_ON, tidy, unite
 from hlo_opt.fusion.prices import ReadPaths
@@ -85,8 +94,8 @@ def union_of(
 
 def likeness_of(engine: Engine, producer: Instruction, consumer: Instruction) -> Hashable:
     """The same for pairs of kernels that one plan and one price are for; None where no kernel can hold both."""
-    ways = None if impossible(engine.edge(producer, consumer)) else ways_between(producer, consumer)
-    if ways is None:
+    ways = _ways(engine, producer, consumer)
+    if isinstance(ways, Reason):
         return None
     return engine.state.structure_through(producer, consumer, ways, read_by_others(producer, consumer, ways))
 
@@ -110,13 +119,9 @@ def _forms(
 ) -> list[tuple[ReadPaths, tuple[Instruction, ...], bool]] | Reason:
     """How one kernel may be both, as far as that can be told without a plan: fields `ways`, `written` and `copies` of a
     `Union`. Or the reason why none may."""
-    edge = engine.edge(producer, consumer)
-    reason = impossible(edge)
-    if reason is not None:
-        return reason
-    ways = ways_between(producer, consumer)
-    if ways is None:
-        return Reason.of("FUS113", producer=edge.producer_name, consumer=edge.consumer_name)
+    ways = _ways(engine, producer, consumer)
+    if isinstance(ways, Reason):
+        return ways
     written = tuple(read_by_others(producer, consumer, ways))
     may_keep = not written or not _depends_otherwise(engine, producer, consumer, ways)
     forms: list[tuple[ReadPaths, tuple[Instruction, ...], bool]] = []
@@ -125,6 +130,18 @@ def _forms(
     if written:
         forms.append((ways, (), True))
     return forms
+
+
+def _ways(engine: Engine, producer: Instruction, consumer: Instruction) -> ReadPaths | Reason:
+    """As `ways_between`, or the reason why no kernel may be both."""
+    edge = engine.edge(producer, consumer)
+    reason = impossible(edge)
+    if reason is not None:
+        return reason
+    ways = ways_between(producer, consumer)
+    if not ways:
+        return Reason.of("FUS113", producer=edge.producer_name, consumer=edge.consumer_name)
+    return ordered_otherwise(engine.state, itertools.chain.from_iterable(ways.values())) or ways
 
 
 def _is_direct(producer: Instruction, ways: ReadPaths) -> bool:

@@ -7,7 +7,7 @@ Sources: xla/service/instruction_fusion.cc, xla/service/gpu/gpu_fusible.cc.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from hlo_opt.analysis.graph.cluster import Cluster, merge_clusters
@@ -107,9 +107,15 @@ def side_effects(edge: Edge) -> Reason | None:
 
 
 def control_dependencies(edge: Edge) -> Reason | None:
-    waited_for = edge.state.waited_for(edge.producer.computation)
-    for instruction in (edge.producer, edge.consumer):
-        inside = edge.state.waits_inside(instruction) if instruction.opcode == "fusion" else None
+    return ordered_otherwise(edge.state, (edge.producer, edge.consumer))
+
+
+def ordered_otherwise(state: FusionState, instructions: Iterable[Instruction]) -> Reason | None:
+    """Why instructions of one computation may not become a part of a kernel: one waits for what it does not read, or
+    is waited for."""
+    for instruction in instructions:
+        waited_for = state.waited_for(instruction.computation)
+        inside = state.waits_inside(instruction) if instruction.opcode == "fusion" else None
         for waiting in (instruction, inside):
             if waiting is not None and waiting.control_predecessors:
                 order = f"starts only after `{waiting.control_predecessors[0].name}`"

@@ -21,6 +21,7 @@ from hlo_opt.fusion.decision import CostEstimate
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.joining import Union, join, likeness_of, union_beside, union_of
 from hlo_opt.fusion.legality import Edge
+from hlo_opt.fusion.outline import HANDS_ON
 from hlo_opt.fusion.products import WORTH as WORTH_BESIDE_PRODUCT
 from hlo_opt.fusion.products import breaks_product, has_long_product, is_beside_product, is_product_kernel
 from hlo_opt.ir import Computation, Instruction, Module, edit
@@ -158,8 +159,9 @@ def _neighbours(
 
 
 def _kernel(value: Instruction) -> Instruction:
-    """What computes a value: the value, or what it is an element or a bitcast of."""
-    while value.operands and not launches(value):
+    """What computes a value: the value, or what it is an element or a bitcast of. An element of a tuple that the
+    program builds is none: the tuple's first operand need not be that element."""
+    while value.opcode in HANDS_ON and not launches(value):
         value = value.operands[0]
     return value
 
@@ -189,7 +191,7 @@ def _union(engine: Engine, producer: Instruction, consumer: Instruction) -> Unio
 
 def pays(cost: CostEstimate, worth: float) -> bool:
     """Whether the joint kernel takes at most `worth` of the time of both, or as long and moves far less."""
-    if cost.bytes_fused <= FEW * cost.bytes_unfused:
+    if cost.bytes_unfused > 0 and cost.bytes_fused <= FEW * cost.bytes_unfused:
         worth = max(worth, CLOSE)
     return cost.us_fused <= worth * cost.us_unfused
 

@@ -187,7 +187,7 @@ def index_in(hero: Instruction, root: Instruction, region: Region, index: Index)
             there = read_at(instruction, number, indices[instruction]) if instruction in indices else None
             if there is None or indices.setdefault(operand, there) != there:
                 return None
-    return indices[hero]
+    return indices.get(hero)  # a root need not need a hero that nobody reads
 
 
 def _offsets_of(hero: Instruction, root: Instruction, region: Region) -> list[int] | None:

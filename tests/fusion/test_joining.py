@@ -7,6 +7,7 @@ import pytest
 from small_modules import H100, module_of, named
 
 import hlo_opt
+from hlo_opt.analysis.graph.cluster import merge_elements
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
@@ -109,6 +110,26 @@ def test_one_element_of_several_is_taken_in_and_the_other_written() -> None:
     assert len(fusion.shape.elements) == 2
 
 
+def test_elements_that_nobody_reads_are_left_out() -> None:
+    two = (f"q = {V} parameter(0)", f"s = {V} sine(q)", f"c = {V} cosine(q)", f"two = ({V}, {V}) tuple(s, c)")
+    module = module_of(
+        P,
+        f"pair = ({V}, {V}) fusion(p), kind=kLoop, calls=both",
+        f"first = {V} get-tuple-element(pair), index=0",
+        f"second = {V} get-tuple-element(pair), index=1",
+        f"n = {V} negate(first)",
+        f"r = ({V}, {V}) tuple(n, second)",
+        both=two,
+    )
+    pair, n = named(module, "pair"), named(module, "n")
+    state, ways = engine_of(module).state, ways_between(pair, n)
+    assert ways is not None
+    alone = merge_elements(state.cluster(pair), state.cluster(n), ways, ())
+    assert [m.instruction.opcode for m in alone.members] == ["sine", "negate"]
+    both = merge_elements(state.cluster(pair), state.cluster(n), ways, [named(module, "second")])
+    assert [m.instruction.opcode for m in both.members] == ["sine", "cosine", "negate"] and len(both.roots) == 2
+
+
 def test_siblings_become_one() -> None:
     module = module_of(P, f"n = {V} negate(p)", f"t = {V} tanh(p)", f"r = ({V}, {V}) tuple(n, t)")
     found, made = united(module, "n", "t")
@@ -129,6 +150,15 @@ def test_siblings_of_which_one_needs_the_other_do_not() -> None:
     [
         ((f"n = {V} negate(p)", f"b = {V} opt-barrier(n)", f"t = {V} tanh(b)"), "FUS113"),
         ((f'n = {V} custom-call(p), custom_call_target="x"', f"t = {V} tanh(n)"), "FUS308"),
+        (
+            (
+                f'c = {V} custom-call(p), custom_call_target="x"',
+                f"n = {V} negate(p)",
+                f"b = {V} bitcast(n), control-predecessors={{c}}",
+                f"t = {V} tanh(b)",
+            ),
+            "FUS103",
+        ),
     ],
 )
 def test_why_there_is_no_one_kernel(lines: tuple[str, ...], code: str) -> None:

@@ -96,6 +96,20 @@ def test_of_what_takes_as_long_the_one_that_moves_less_is_taken(us: float, moved
     assert pays(CostEstimate(10.0, us, 100.0, moved), WORTH) is expected
 
 
+def test_what_moves_nothing_does_not_move_less() -> None:
+    assert not pays(CostEstimate(10.0, 10.0, 0.0, 0.0), WORTH)
+
+
+@pytest.mark.parametrize("n", [64, 0])
+def test_an_element_of_a_tuple_of_the_program_is_not_read_from_its_first_operand(n: int) -> None:
+    reader = (
+        'c = f32[{n}] custom-call(x), custom_call_target="c"\n  u = (f32[{n}], f32[{n}]) tuple(first, c)\n'
+        "  v = f32[{n}] get-tuple-element(u), index=1\n  p = f32[{n}] negate(v)\n"
+        "  ROOT t = (f32[{n}], f32[{n}], f32[{n}]) tuple(first, second, p)"
+    )
+    assert kernels(joined(pair(n, reader))) == 3
+
+
 def test_what_is_known_of_kernels_is_what_would_be_found_now() -> None:
     outcome = run(hlo_opt.parse(pair(64)), passes=PASSES, simplify="never")
     state = outcome.context.memory.state(outcome.module, H100)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ir.walk import operands_first
+from hlo_opt.ir.walk import operands_first, reached
 from hlo_opt.ops.emission import HEROES, NOTABLE, XlaEmitter, emitters_of
 from hlo_opt.ops.sets import fused, is_view, results_of, tuple_index
 
@@ -307,6 +307,9 @@ def merge_elements(
     handed: dict[Instruction, Node] = {}
     is_whole = above.roots[0].shape.is_tuple  # one operation with a tuple result, not several roots
 
+    def element_of(way: Sequence[Instruction]) -> int | None:
+        return None if is_whole or not way else tuple_index(way[0])
+
     def take(node: Node) -> Node:
         if node.is_input:
             known = inputs.get(node.instruction)
@@ -319,7 +322,7 @@ def merge_elements(
         return copy
 
     def hand_on(way: Sequence[Instruction]) -> Node:
-        element = None if is_whole or not way else tuple_index(way[0])
+        element = element_of(way)
         value = copies[above.roots[element or 0]]
         for step in way if element is None else way[1:]:
             if step not in handed:
@@ -328,8 +331,14 @@ def merge_elements(
             value = handed[step]
         return value
 
+    elements = {element_of(way) for way in ways.values()} | {element_of([w]) for w in written}
+    needed = reached(
+        above.roots if None in elements else [above.roots[e] for e in elements if e is not None],
+        lambda node: node.operands,
+    )
     for node in above.nodes:
-        copies[node] = take(node)
+        if node in needed:  # nobody reads the producer's other elements
+            copies[node] = take(node)
     for node in below.nodes:
         way = ways.get(node.instruction) if node.is_input else None
         copies[node] = take(node) if way is None else hand_on(way)
