@@ -255,6 +255,8 @@ example(
         "to_apply=add",
         "x: T[4,3]; z: T[]; b = T[4,3,5] broadcast(x), dimensions={0,1}; T[4] reduce(b, z), dimensions={1,2}, "
         "to_apply=add",
+        f"x: T[4]; {ZERO}; b = T[4,3] broadcast(x), dimensions={{0}}; i = s32[4,3] iota(), iota_dimension=1; "
+        "n = s32[] constant(0); (T[4], s32[4]) reduce(b, i, z, n), dimensions={1}, to_apply=both",
     ),
     True,
 )

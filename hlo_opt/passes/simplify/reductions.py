@@ -365,8 +365,11 @@ _MOST_FOLDED = 1 << 16
     of="broadcast",
 )
 def sum_of_same(i: Instruction, site: Site) -> Instruction | None:
-    inner, opcode, kind = i.operands[0], _monoid(i), i.shape.type
-    if not is_a(inner, "broadcast") or opcode not in ("add", "xor") or not (kind.is_integer or kind.name in _PRODUCTS):
+    inner, opcode = i.operands[0], _monoid(i)
+    if not is_a(inner, "broadcast") or opcode not in ("add", "xor"):
+        return None
+    kind = i.shape.type
+    if not (kind.is_integer or kind.name in _PRODUCTS):
         return None
     source, mapped, folded = inner.operands[0], inner.ints("dimensions"), i.ints("dimensions")
     count = math.prod(inner.shape.dimensions[d] for d in folded if d not in mapped)
