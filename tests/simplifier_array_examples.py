@@ -344,6 +344,16 @@ example(
     "x: T[4,1]; z: T[]; T[4] reduce(x, z), dimensions={1}, to_apply=add",
 )
 example(
+    "reduce-of-one-element",
+    "fi",
+    (
+        "x: T[4,1]; z: T[]; T[4] reduce(x, z), dimensions={1}, to_apply=add",
+        "x: T[4,1,3]; z: T[]; T[4,3] reduce(x, z), dimensions={1}, to_apply=max",
+        "x: T[4]; z: T[]; T[4] reduce(x, z), dimensions={}, to_apply=add",
+    ),
+    "x: T[4,2]; z: T[]; T[4] reduce(x, z), dimensions={1}, to_apply=add",
+)
+example(
     "reduce-of-transpose",
     "fi",
     f"x: T[4,3,2]; {ZERO}; t = T[2,4,3] transpose(x), dimensions={{2,0,1}}; T[4,3] reduce(t, z), dimensions={{0}}, "
@@ -557,6 +567,13 @@ example("constant-of-same", "fi", "T[3] constant({2, 2, 2})", "T[3] constant({2,
 example(
     "operation-on-constants",
     "fi",
-    "a = T[3] constant({1, 2, 3}); b = T[3] constant({4, 2, 7}); T[3] multiply(a, b)",
-    "a = T[3] constant({1, 2, 3}); x: T[3]; T[3] multiply(a, x)",
+    (
+        "a = T[3] constant({1, 2, 3}); b = T[3] constant({4, 2, 7}); T[3] multiply(a, b)",
+        "a = T[3] constant({1, 2, 3}); b = T[3] iota(), iota_dimension=0; T[3] multiply(a, b)",
+    ),
+    (
+        "a = T[3] constant({1, 2, 3}); x: T[3]; T[3] multiply(a, x)",
+        "k = T[] constant(2); n = T[3] broadcast(k), dimensions={}; b = T[3] iota(), iota_dimension=0; "
+        "T[3] multiply(n, b)",
+    ),
 )

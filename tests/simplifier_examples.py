@@ -97,7 +97,13 @@ example(
     True,
 )
 example(
-    "negate-negate", "fsc", f"{X}; n = T[12] negate(x); T[12] negate(n)", f"{X}; n = T[12] copy(x); T[12] negate(n)"
+    "negate-negate",
+    "fsc",
+    f"{X}; n = T[12] negate(x); T[12] negate(n)",
+    (
+        f"{X}; n = T[12] copy(x); T[12] negate(n)",
+        "x: f8e8m0fnu[12]; n = f8e8m0fnu[12] negate(x); f8e8m0fnu[12] negate(n)",
+    ),
 )
 example(
     "negate-subtract",
@@ -144,7 +150,16 @@ example(
     f"{X}; a = T[12] abs(x); T[12] multiply(a, a)",
     f"{XY}; a = T[12] abs(x); T[12] multiply(a, y)",
 )
-example("even-of-sign", "f", f"{X}; a = T[12] negate(x); T[12] cosine(a)", f"{X}; a = T[12] negate(x); T[12] sine(a)")
+example(
+    "even-of-sign",
+    "f",
+    (f"{X}; a = T[12] negate(x); T[12] cosine(a)", f"{X}; a = T[12] abs(x); T[12] cosine(a)"),
+    (
+        f"{X}; a = T[12] negate(x); T[12] sine(a)",
+        "z: c64[12]; a = f32[12] abs(z); f32[12] cosine(a)",
+        "x: f8e8m0fnu[12]; a = f8e8m0fnu[12] negate(x); f8e8m0fnu[12] cosine(a)",
+    ),
+)
 example("power-one", "f", f"{X}; {number('1')}; T[12] power(x, n)", f"{X}; {number('1')}; T[12] power(n, x)")
 example("power-zero", "f", f"{X}; {number('0')}; T[12] power(x, n)", f"{X}; {number('1')}; T[12] power(x, n)")
 example("power-two", "f", f"{X}; {number('2')}; T[12] power(x, n)", f"{X}; {number('2.5')}; T[12] power(x, n)", True)

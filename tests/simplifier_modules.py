@@ -18,6 +18,8 @@ HELP = {
     "less": "less { a = T[] parameter(0) b = T[] parameter(1) ROOT r = pred[] compare(a, b), direction=LT }",
     "keys": "keys { a = T[] parameter(0) b = T[] parameter(1) c = s32[] parameter(2) d = s32[] parameter(3) ROOT r = "
     "pred[] compare(a, b), direction=LT }",
+    "both": "both { a = T[] parameter(0) b = s32[] parameter(1) c = T[] parameter(2) d = s32[] parameter(3) e = T[] "
+    "add(a, c) f = s32[] add(b, d) ROOT r = (T[], s32[]) tuple(e, f) }",
     "up": "up { a = T[12] parameter(0) ROOT r = T[12] add(a, a) }",
     "down": "down { a = T[12] parameter(0) ROOT r = T[12] negate(a) }",
     "double": "double { a = T[] parameter(0) ROOT r = T[] add(a, a) }",

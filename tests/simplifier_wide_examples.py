@@ -38,6 +38,16 @@ example(
         f"{XY}; a = T[12] tanh(x); b = T[12] tanh(y); m = T[12] maximum(a, b); T[12] add(m, a)",
     ),
 )
+example(
+    "square-of-root",
+    "f",
+    f"{X}; a = T[12] abs(x); r = T[12] sqrt(a); T[12] multiply(r, r)",
+    (
+        f"{X}; r = T[12] sqrt(x); T[12] multiply(r, r)",
+        f"{XY}; a = T[12] abs(x); r = T[12] sqrt(a); T[12] multiply(r, y)",
+    ),
+    True,
+)
 IOTA = "a = T[12] iota(), iota_dimension=0"
 example(
     "remainder-within",
@@ -231,12 +241,24 @@ example(
 )
 example(
     "sum-of-same",
-    "i",
+    "if",
     (
-        "x: T[4]; z: T[]; b = T[4,300] broadcast(x), dimensions={0}; T[4] reduce(b, z), dimensions={1}, to_apply=add",
-        "x: T[4]; z: T[]; b = T[5,4,3] broadcast(x), dimensions={1}; T[5,4] reduce(b, z), dimensions={2}, to_apply=add",
+        f"x: T[4]; {ZERO}; b = T[4,300] broadcast(x), dimensions={{0}}; T[4] reduce(b, z), dimensions={{1}}, "
+        "to_apply=add",
+        f"x: T[4]; {ZERO}; b = T[5,4,3] broadcast(x), dimensions={{1}}; T[5,4] reduce(b, z), dimensions={{2}}, "
+        "to_apply=add",
+        f"x: T[4]; y: T[4]; {ZERO}; a = T[4] multiply(x, x); b = T[4,90001] broadcast(a), dimensions={{0}}; "
+        "T[4] reduce(b, z), dimensions={1}, to_apply=add",
     ),
-    "x: T[4]; z: T[]; b = T[4,3] broadcast(x), dimensions={0}; T[3] reduce(b, z), dimensions={0}, to_apply=add",
+    (
+        f"x: T[4]; {ZERO}; b = T[4,3] broadcast(x), dimensions={{0}}; T[3] reduce(b, z), dimensions={{0}}, "
+        "to_apply=add",
+        "x: T[4,3]; z: T[]; b = T[4,3,5] broadcast(x), dimensions={0,1}; T[4] reduce(b, z), dimensions={1,2}, "
+        "to_apply=add",
+        f"x: T[4]; {ZERO}; b = T[4,3] broadcast(x), dimensions={{0}}; i = s32[4,3] iota(), iota_dimension=1; "
+        "n = s32[] constant(0); (T[4], s32[4]) reduce(b, i, z, n), dimensions={1}, to_apply=both",
+    ),
+    True,
 )
 example(
     "reduce-window-of-nothing",
@@ -296,6 +318,9 @@ example(
         "T[2,1] dot(r, c), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
         "x: T[2,2,3]; c: T[6,2]; t = T[2,3,2] transpose(x), dimensions={0,2,1}; r = T[2,6] reshape(t); "
         "T[2,2] dot(r, c), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+        "x: T[3,0,0]; t = T[0,3,0] transpose(x), dimensions={1,0,2}; r = T[0,6] reshape(t); "
+        "c = T[6,1] constant({{1},{3},{5},{7},{9},{1}}); "
+        "T[0,1] dot(r, c), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
     ),
     True,
 )
@@ -406,6 +431,24 @@ example(
     devices=4,
 )
 PLACE = "i = u32[] replica-id(); j = s32[] convert(i); l = s32[] constant(LENGTH); s = s32[] multiply(j, l)"
+INNER = "a = T[12] all-reduce(x), replica_groups={{0,1},{2,3}}, to_apply=add"
+example(
+    "all-reduce-of-all-reduce",
+    "fi",
+    (
+        f"{X}; {INNER}; T[12] all-reduce(a), replica_groups={{{{0,3}},{{2,1}}}}, to_apply=add",
+        f"{X}; {INNER}; T[12] all-reduce(a), replica_groups=[2,2]<=[2,2]T(1,0), to_apply=add",
+    ),
+    (
+        f"{X}; {INNER}; T[12] all-reduce(a), replica_groups={{{{0,1}},{{2,3}}}}, to_apply=add",
+        f"{X}; {INNER}; T[12] all-reduce(a), replica_groups={{{{0,2}},{{1,3}}}}, to_apply=max",
+        f"{X}; {INNER}; b = T[12] all-reduce(a), replica_groups={{{{0,2}},{{1,3}}}}, to_apply=add; T[12] add(a, b)",
+        "x: T[12]; a = T[12] all-reduce(x), replica_groups={{0,1},{2,3}}, channel_id=1, use_global_device_ids=true, "
+        "to_apply=add; T[12] all-reduce(a), replica_groups={{0,2},{1,3}}, to_apply=add",
+    ),
+    True,
+    devices=4,
+)
 example(
     "own-part-of-all-gather",
     "fi",

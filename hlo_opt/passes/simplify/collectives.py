@@ -6,7 +6,7 @@ import numpy as np
 
 from hlo_opt.evaluate import Interpreter
 from hlo_opt.evaluate.program import face
-from hlo_opt.ir import Attribute, Instruction, array, edit
+from hlo_opt.ir import Attribute, Instruction, Raw, array, edit
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.collective.module_devices import groups
@@ -158,6 +158,47 @@ def sum_of_replicated(i: Instruction, site: Site) -> Instruction | None:
     if count & (count - 1) or not (i.shape.type.is_integer or i.shape.type.is_float) or count > 64:
         return None
     return site.elementwise("multiply", value, site.full(value.shape, count))
+
+
+@rule(
+    "all-reduce-of-all-reduce",
+    "all-reduce",
+    "all-reduce of an all-reduce that nobody else reads, by the same operation, where no device comes in twice = one "
+    "among the devices of both",
+    "each device gets the same values; HLO leaves the order of devices open",
+)
+def all_reduce_of_all_reduce(i: Instruction, site: Site) -> Instruction | None:
+    inner, opcode = i.operands[0], monoid(i.called_by("to_apply"))
+    if not is_a(inner, "all-reduce") or len(i.operands) != 1 or len(inner.operands) != 1 or len(inner.users) > 1:
+        return None
+    if opcode is None or opcode != monoid(inner.called_by("to_apply")):
+        return None
+    if _numbering(i) != _numbering(inner) or inner.control_predecessors:
+        return None
+    if any(inner in other.control_predecessors for other in i.computation.instructions):
+        return None  # it would stay, and devices would meet twice
+    first = {device: group for group in _named(inner) for device in group}
+    made: dict[tuple[int, ...], None] = {}
+    for group in _named(i):
+        if any(device not in first for device in group):
+            return None
+        together = sorted(device for member in group for device in first[member])
+        if len(set(together)) < len(together):
+            return None
+        made[tuple(together)] = None
+    devices = [device for group in made for device in group]
+    if not made or len(set(devices)) < len(devices) or len({len(group) for group in made}) > 1:
+        return None
+    if set(devices) != {device for group in _named(i) for device in group}:
+        return None
+    groups = "{" + ",".join("{" + ",".join(map(str, group)) + "}" for group in made) + "}"
+    site.met.append(inner)
+    return site.again(i, inner.operands, replica_groups=Raw(groups))
+
+
+def _numbering(i: Instruction) -> tuple[bool, bool]:
+    """How a collective numbers its devices."""
+    return "channel_id" in i.attributes, _is_global(i)
 
 
 @rule(

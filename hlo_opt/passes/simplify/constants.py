@@ -78,7 +78,9 @@ def _is_plain(i: Instruction) -> bool:
 
 
 def _elements(value: Instruction) -> Array | None:
-    """The elements of a constant, or of a known number broadcast to other dimensions."""
+    """The elements of a constant, of a known number broadcast to other dimensions, or of an iota."""
+    if is_a(value, "iota"):
+        return computed(value, LARGEST)
     elements, number = known(value), uniform(value)
     if elements is not None or number is None:
         return elements

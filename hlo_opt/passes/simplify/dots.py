@@ -208,7 +208,7 @@ def dot_of_reordered(i: Instruction, site: Site) -> Instruction | None:
         numbers = known(other)
         if len(ours) != 1 or not is_a(side, "reshape") or not is_a(side.operands[0], "transpose") or numbers is None:
             continue
-        if not numbers.size or numbers.size > _MOST_REORDERED:
+        if not numbers.size or numbers.size > _MOST_REORDERED or not side.shape.element_count:
             continue
         transpose = side.operands[0]
         run = next((t for t, r in groups(transpose.shape.dimensions, side.shape.dimensions) if ours[0] in r), range(0))

@@ -10,6 +10,7 @@ from hlo_opt.passes.simplify.reading import (
     exponent,
     is_a,
     is_number,
+    negated,
     never_negative,
     never_negative_zero,
     uniform,
@@ -157,8 +158,7 @@ def divide_by_constant(i: Instruction, site: Site) -> Instruction | None:
 
 @rule("negate-negate", "negate", "-(-x) = x", "the sign changes twice")
 def negate_negate(i: Instruction, site: Site) -> Instruction | None:
-    inner = i.operands[0]
-    return inner.operands[0] if is_a(inner, "negate") else None
+    return negated(i.operands[0])
 
 
 @rule("negate-subtract", "negate", "-(x - y) = y - x for integers", "integers wrap around in both")
@@ -171,16 +171,17 @@ def negate_subtract(i: Instruction, site: Site) -> Instruction | None:
 
 @rule("add-negated", "add", "x + -y = x - y", "subtraction is the addition of the opposite", of="negate")
 def add_negated(i: Instruction, site: Site) -> Instruction | None:
-    left, right = i.operands
-    if is_a(right, "negate"):
-        return site.elementwise("subtract", left, right.operands[0])
-    return site.elementwise("subtract", right, left.operands[0]) if is_a(left, "negate") else None
+    for value, other in (i.operands, i.operands[::-1]):
+        opposite = negated(other)
+        if opposite is not None:
+            return site.elementwise("subtract", value, opposite)
+    return None
 
 
 @rule("subtract-negated", "subtract", "x - -y = x + y", "subtraction is the addition of the opposite", of="negate")
 def subtract_negated(i: Instruction, site: Site) -> Instruction | None:
-    left, right = i.operands
-    return site.elementwise("add", left, right.operands[0]) if is_a(right, "negate") else None
+    left, opposite = i.operands[0], negated(i.operands[1])
+    return None if opposite is None else site.elementwise("add", left, opposite)
 
 
 @rule(
@@ -191,12 +192,12 @@ def subtract_negated(i: Instruction, site: Site) -> Instruction | None:
     of="negate",
 )
 def two_negated(i: Instruction, site: Site) -> Instruction | None:
-    left, right = i.operands
-    if not (is_a(left, "negate") and is_a(right, "negate")):
+    left, right = map(negated, i.operands)
+    if left is None or right is None:
         return None
     if not (i.shape.type.is_float or (i.shape.type.is_integer and is_a(i, "multiply"))):
         return None
-    return site.elementwise(i.opcode, left.operands[0], right.operands[0])
+    return site.elementwise(i.opcode, left, right)
 
 
 @rule("abs-of-sign", "abs", "|-x| = |x|, ||x|| = |x|", "the absolute value does not hang on the sign")
@@ -204,9 +205,10 @@ def abs_of_sign(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
     if is_a(inner, "abs") and inner.shape.same_values(i.shape):
         return inner
-    if not is_a(inner, "negate") or not i.shape.type.is_float:
+    opposite = negated(inner)
+    if opposite is None or not i.shape.type.is_float:
         return None
-    return site.elementwise("abs", inner.operands[0])
+    return site.elementwise("abs", opposite)
 
 
 @rule("abs-of-square", "abs", "|x * x| = x * x, |exp x| = exp x", "the value has no sign to lose")
@@ -223,12 +225,27 @@ def square_of_abs(i: Instruction, site: Site) -> Instruction | None:
     return site.elementwise("multiply", left.operands[0], left.operands[0])
 
 
+@rule(
+    "square-of-root",
+    "multiply",
+    "sqrt x * sqrt x = x where x is an absolute value or such",
+    "HLO leaves the last places of a root open, and x is the exact product, rounded; no x is -0 or below",
+    of="sqrt",
+)
+def square_of_root(i: Instruction, site: Site) -> Instruction | None:
+    left, right = i.operands
+    if left is not right or not i.shape.type.is_float or not is_a(left, "sqrt"):
+        return None
+    return left.operands[0] if never_negative(left.operands[0]) else None
+
+
 @rule("even-of-sign", "cosine", "cos -x = cos x, cos |x| = cos x", "cosine is even: it looks at no sign")
 def even_of_sign(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
-    if not is_a(inner, "negate", "abs") or not i.shape.type.is_float:
+    value = inner.operands[0] if is_a(inner, "abs") else negated(inner)
+    if value is None or not i.shape.type.is_float or value.shape.type != i.shape.type:
         return None
-    return site.again(i, [inner.operands[0]])
+    return site.again(i, [value])
 
 
 @rule("power-one", "power", "x^1 = x", "pow(x, 1) is x, for NaN and infinities, too (C99, F.9.4.4)")
@@ -363,7 +380,7 @@ def extreme_of_bound(i: Instruction, site: Site) -> Instruction | None:
 )
 def extreme_of_extreme(i: Instruction, site: Site) -> Instruction | None:
     for inner, other in (i.operands, i.operands[::-1]):
-        if inner.opcode == i.opcode and any(o is other for o in inner.operands):
+        if inner.opcode == i.opcode and any(o is other for o in inner.operands) and not i.shape.type.is_complex:
             return inner
     return None
 

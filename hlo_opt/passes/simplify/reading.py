@@ -14,6 +14,11 @@ def is_a(value: Instruction, *opcodes: str) -> bool:
     return value.opcode in opcodes
 
 
+def negated(value: Instruction) -> Instruction | None:
+    """x where a value is -x. f8e8m0fnu has no signs: whatever is negated in it is NaN."""
+    return value.operands[0] if value.opcode == "negate" and value.shape.type.name != "f8e8m0fnu" else None
+
+
 def known(value: Instruction) -> Array | None:
     """The elements of a constant array; None for any other value, and for an elided constant."""
     literal = value.literal

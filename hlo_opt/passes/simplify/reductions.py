@@ -9,11 +9,12 @@ import numpy as np
 from hlo_opt.evaluate import Interpreter
 from hlo_opt.evaluate.program import face
 from hlo_opt.ir import Attribute, Instruction, Window, array, edit
+from hlo_opt.ir.element_type import F32
 from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.movement.table import padding_dimensions
 from hlo_opt.ops.reduction.reducers import is_wide, monoid, starts_with_identity
 from hlo_opt.ops.sets import IDEMPOTENT
-from hlo_opt.passes.simplify.reading import NUMBERS, is_a, is_number, loses_sign, uniform
+from hlo_opt.passes.simplify.reading import NUMBERS, is_a, is_number, loses_sign, negated, uniform
 from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.shapes import groups, is_rising
 from hlo_opt.passes.simplify.site import Site
@@ -48,6 +49,27 @@ def reduce_over_nothing(i: Instruction, site: Site) -> Instruction | None:
     if not starts_with_identity(i):
         return None
     return None if loses_sign(i) else site.reshape(source, i.shape.dimensions)
+
+
+@rule(
+    "reduce-of-one-element",
+    "reduce",
+    "reduce over dimensions of size 1 = the operation on the init value and the elements",
+    "one element is folded",
+)
+def reduce_of_one_element(i: Instruction, site: Site) -> Instruction | None:
+    opcode, (source, start) = _monoid(i), (i.operands[0], i.operands[-1])
+    if opcode is None or math.prod(source.shape.dimensions[d] for d in i.ints("dimensions")) != 1:
+        return None
+    if (
+        i.shape.type.is_complex
+        or source.shape.type != i.shape.type
+        or start.shape.type != i.shape.type
+        or not i.shape.element_count
+    ):
+        return None
+    value = site.reshape(source, i.shape.dimensions)
+    return site.elementwise(opcode, value, site.spread(start, i.shape.dimensions))
 
 
 @rule(
@@ -236,11 +258,12 @@ def reduce_of_broadcast(i: Instruction, site: Site) -> Instruction | None:
 )
 def sum_of_negated(i: Instruction, site: Site) -> Instruction | None:
     inner = i.operands[0]
-    if not _is_sum_from_zero(i) or not is_a(inner, "negate") or inner.is_root:
+    opposite = negated(inner)
+    if not _is_sum_from_zero(i) or opposite is None or inner.is_root:
         return None
     if i.shape.element_count >= inner.shape.element_count or not all(map(_is_sum_from_zero, inner.users)):
         return None
-    total = site.again(i, [inner.operands[0], i.operands[1]])
+    total = site.again(i, [opposite, i.operands[1]])
     return site.elementwise("subtract", site.full(i.shape, 0), total)
 
 
@@ -336,29 +359,59 @@ _MOST_FOLDED = 1 << 16
 @rule(
     "sum-of-same",
     "reduce",
-    "sum of n times the same integer = a product, xor of it: itself or 0",
-    "modulo 2^n; an even number of times undoes itself",
+    "sum of n times the same number = a product, xor of it: itself or 0",
+    "modulo 2^n for integers; of floats HLO leaves the order of a fold open, and x * n is the exact sum of n times x, "
+    "rounded; an even number of times undoes itself",
     of="broadcast",
 )
 def sum_of_same(i: Instruction, site: Site) -> Instruction | None:
     inner, opcode = i.operands[0], _monoid(i)
-    if not is_a(inner, "broadcast") or opcode not in ("add", "xor") or not i.shape.type.is_integer:
+    if not is_a(inner, "broadcast") or opcode not in ("add", "xor"):
+        return None
+    kind = i.shape.type
+    if not (kind.is_integer or kind.name in _PRODUCTS):
         return None
     source, mapped, folded = inner.operands[0], inner.ints("dimensions"), i.ints("dimensions")
-    spread = [d for d in folded if d not in mapped]
-    count = math.prod(inner.shape.dimensions[d] for d in spread)
-    if not spread or len(spread) < len(folded) or not is_rising(mapped) or not count:
+    count = math.prod(inner.shape.dimensions[d] for d in folded if d not in mapped)
+    left = tuple(k for k, d in enumerate(mapped) if d in folded)
+    if len(left) == len(folded) or not is_rising(mapped) or not inner.shape.element_count:
         return None
-    least, most = i.shape.type.limits
-    if opcode == "add":
-        times = (count - least) % (most - least + 1) + least
-        value = site.elementwise("multiply", source, site.full(source.shape, times))
-    else:
-        value = source if count % 2 else site.full(source.shape, 0)
-    value = site.elementwise(opcode, value, site.spread(i.operands[1], source.shape.dimensions))
+    starts_neutral = starts_with_identity(i)
+    if (left and is_wide(i)) or not (starts_neutral or (kind.is_integer and not left)):
+        return None
+    if left:  # each copy is summed, and then the copies
+        sizes = (n for k, n in enumerate(source.shape.dimensions) if k not in left)
+        source = site.again(i, [source, i.operands[1]], array(kind, *sizes), dimensions=left)
+    value = _times(source, count, site) if opcode == "add" else source if count % 2 else site.full(source.shape, 0)
+    if value is None:
+        return None
+    if not left and (loses_sign(i) or not starts_neutral):
+        value = site.elementwise(opcode, value, site.spread(i.operands[1], source.shape.dimensions))
     kept = [d for d in range(inner.shape.rank) if d not in folded]
-    return (
-        value
-        if len(mapped) == len(kept)
-        else site.broadcast(value, i.shape.dimensions, [kept.index(d) for d in mapped])
-    )
+    places = [kept.index(d) for d in mapped if d not in folded]
+    return value if len(places) == len(kept) else site.broadcast(value, i.shape.dimensions, places)
+
+
+_PRODUCTS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
+"""The bits of a product by type."""
+
+
+def _times(value: Instruction, count: int, site: Site) -> Instruction | None:
+    """Each element `count` times, rounded once; None where no type holds the count. Small floats are multiplied in
+    f32, in which their folds add up, where they do not hold it."""
+    kind, sizes = value.shape.type, value.shape.dimensions
+    if kind.is_integer:
+        least, most = kind.limits
+        times = (count - least) % (most - least + 1) + least
+        return site.elementwise("multiply", value, site.full(array(kind, *sizes), times))
+    is_held = (count & -count) << _PRODUCTS[kind.name] > count
+    if is_held and (kind.name != "f16" or count <= _MOST_TIMES):
+        return site.elementwise("multiply", value, site.full(array(kind, *sizes), count))
+    if kind.bits > 16 or count >> _PRODUCTS[F32.name]:
+        return None
+    wide = site.convert(value, F32)
+    return site.convert(site.elementwise("multiply", wide, site.full(array(F32, *sizes), count)), kind)
+
+
+_MOST_TIMES = 1 << 15
+"""The greatest power of two of f16."""
