@@ -36,3 +36,11 @@ def put_in_place(i: Instruction, callee: Computation, operands: Sequence[Instruc
         else:
             values[member] = edit.clone_into(i.computation, member, [values[o] for o in member.operands])
     take(i, values[callee.root])
+
+
+def clear(computation: Computation) -> None:
+    """A computation that returns its first parameter, and has nothing else."""
+    edit.set_root(computation, computation.parameters[0])
+    for i in reversed(list(computation.instructions)):
+        if i.parameter_number is None:
+            edit.remove(i)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from hlo_opt.cutting.changes import InstructionChange, fill, take
+from hlo_opt.cutting.changes import InstructionChange, clear, fill, take
 from hlo_opt.cutting.loop_state import State
-from hlo_opt.ir import Computation, Instruction, array, edit
+from hlo_opt.ir import Instruction, array, edit
 from hlo_opt.ops.writer import Writer
 
 LEAST = 3
@@ -39,7 +39,7 @@ def one_leaf(loop: Instruction, number: int, *, is_made: bool, grows: bool) -> N
     """One element of the state as the state. Rounds that read another element read a constant, its start or 0, or with
     `is_made` a number that is made of the state; then indices still vary. The condition is `ask_state`'s."""
     state = State.of(loop, fewest=1)
-    _clear(state.condition)
+    clear(state.condition)
     others = [n for n in range(len(state.end)) if n != number]
     made = _Made(edit.create_element(state.body.parameters[0], number))
     for other in others:
@@ -65,7 +65,7 @@ def ask_state(loop: Instruction, *, grows: bool) -> None:
     state = condition.parameters[0]
     if len(condition.instructions) <= LEAST and not grows and condition.root is not state and state.users:
         raise ValueError("the condition is as small")
-    _clear(condition)
+    clear(condition)
     writer = Writer("asked", condition)
     edit.set_root(condition, writer.is_finite(_sum(writer, state)))
     if grows:
@@ -77,14 +77,6 @@ def _sum(writer: Writer, state: Instruction) -> Instruction:
     if not state.shape.rank:
         return state
     return writer.sum_of_products(state, state, range(state.shape.rank), array(state.shape.type))
-
-
-def _clear(condition: Computation) -> None:
-    """A condition without anything but its parameter."""
-    edit.set_root(condition, condition.parameters[0])
-    for i in reversed(list(condition.instructions)):
-        if i.parameter_number is None:
-            edit.remove(i)
 
 
 def _fill(i: Instruction, start: Instruction | None) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from hlo_opt.cutting.changes import InstructionChange, fill, put_in_place, take
+from hlo_opt.cutting.changes import InstructionChange, clear, fill, put_in_place, take
 from hlo_opt.cutting.leaves import leaf_changes
-from hlo_opt.cutting.loop_state import State
-from hlo_opt.cutting.parts import can_be_parameter, tidied
-from hlo_opt.ir import Attribute, Instruction, Module, edit
+from hlo_opt.cutting.loop_state import FLAG, State
+from hlo_opt.cutting.parts import callers, can_be_parameter, tidied
+from hlo_opt.ir import Attribute, Called, Instruction, Module, edit
 from hlo_opt.ir.element_type import PRED
 from hlo_opt.ops.sets import looped, tuple_elements, tuple_index
 from hlo_opt.ops.writer import Writer
@@ -44,6 +44,7 @@ def loop_changes(loop: Instruction) -> Iterator[InstructionChange]:
         first = next(n for n, other in enumerate(elements) if other == shape)
         if first != number:
             yield partial(merge_element, number=number, other=first)
+    yield be_flag
 
 
 def take_start(loop: Instruction) -> None:
@@ -135,6 +136,27 @@ def merge_element(loop: Instruction, number: int, other: int) -> None:
     for user in list(state.takers(number, state.readers)):
         edit.set_attribute(user, "index", Attribute.of(other))
     state.without(number)
+
+
+def be_flag(loop: Instruction) -> None:
+    """A flag as the whole state, and one computation for condition and body, which returns it: a loop of which nothing
+    matters but that it is there."""
+    entry, body = loop.computation, loop.called_by("body")
+    if entry.module is None or entry is not entry.module.entry or not loop.is_root or loop.users:
+        raise ValueError("it is not the module's result")
+    if len(callers(entry.module)[body]) > 1:
+        raise ValueError("something else calls the body")
+    clear(body)
+    edit.set_shape(body.parameters[0], FLAG)
+    edit.set_shape(loop, FLAG)
+    start = loop.operands[0]
+    flag = edit.create_parameter(entry, start.name, FLAG, len(entry.parameters))
+    edit.set_operands(loop, [flag])
+    if not start.users:
+        edit.remove(start)
+        flag.name = start.name
+    edit.set_attribute(loop, "condition", Called(body))
+    edit.sort(entry)
 
 
 def all_once(module: Module) -> Module:

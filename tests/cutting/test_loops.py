@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from cutting_modules import TEXT, changed, loop_of
+from cutting_modules import TEXT, Says, changed, loop_of
 
 import hlo_opt
 from hlo_opt.cutting import cuts, loops
+from hlo_opt.cutting.search import Reducer
 from hlo_opt.ir import edit
 from hlo_opt.ops.sets import looped
 
@@ -92,6 +93,37 @@ ENTRY e {
         changed(loops.bare_state)
 
 
+ONLY_A_LOOP = """HloModule m
+body {
+  x = f32[4]{0} parameter(0)
+  ROOT y = f32[4]{0} sine(x)
+}
+condition {
+  x = f32[4]{0} parameter(0)
+  ROOT no = pred[] constant(false)
+}
+ENTRY e {
+  x = f32[4]{0} parameter(0)
+  ROOT w = f32[4]{0} while(x), condition=condition, body=body
+}
+"""
+
+
+def test_a_loop_of_which_nothing_matters_but_that_it_is_there_is_three_instructions():
+    text, module = ONLY_A_LOOP, changed(loops.be_flag, ONLY_A_LOOP)
+    assert sum(len(c.instructions) for c in module.computations) == 3
+    assert [str(p.shape) for p in module.entry.parameters] == ["pred[]"]
+    for shared in (str(module), text.replace("  ROOT w", "  v = f32[4]{0} call(x), to_apply=body\n  ROOT w")):
+        with pytest.raises(ValueError, match="else calls"):
+            changed(loops.be_flag, shared)
+    read = text.replace("ROOT w", "w").replace("body=body\n", "body=body\n  ROOT n = f32[4]{0} negate(w)\n")
+    with pytest.raises(ValueError, match="result"):
+        changed(loops.be_flag, read)
+    reducer = Reducer(text, Says(r" while\("), jobs=1)
+    reducer.run()
+    assert reducer.instructions == 3, reducer.text
+
+
 @pytest.mark.parametrize("number", range(3))
 def test_an_element_of_the_state_is_dropped(number):
     loop = loop_of(changed(loops.drop_element, number=number))
@@ -149,7 +181,9 @@ def test_the_cuts_of_loops_are_those_of_instructions_that_are_loops():
     names = {
         cut.keywords["change"].__name__ for cut in cuts.loop_cuts(module) if not hasattr(cut.keywords["change"], "func")
     }
-    assert names == {"take_start", "run_once", "stop_at_once", "go_round_once", "bare_state", "start_with_input"}
+    assert names == {
+        *("take_start", "run_once", "stop_at_once", "go_round_once", "bare_state", "start_with_input", "be_flag")
+    }
 
 
 def test_a_loop_may_start_with_an_input():

@@ -45,6 +45,18 @@ def test_replacing_a_root_moves_the_root(module: Module):
     assert "d" not in by_name(module)
 
 
+def test_what_only_waits_for_an_instruction_waits_for_the_new_one(module: Module):
+    i = by_name(module)
+    alone = edit.create(module.entry, "alone", "negate", F, [i["a"]])
+    module.entry.facts["seen"] = True
+    edit.replace_all_uses(alone, i["b"])  # nothing reads it, and nothing waits for it
+    assert module.entry.facts == {"seen": True}
+    i["c"].control_predecessors, i["d"].control_predecessors = [i["a"], alone], [i["a"]]
+    edit.replace_all_uses(alone, i["b"])
+    assert i["c"].control_predecessors == [i["a"], i["b"]] and i["d"].control_predecessors == [i["a"]]
+    assert not module.entry.facts
+
+
 def test_sort_puts_operands_first_and_keeps_the_rest(module: Module):
     i = by_name(module)
     late = edit.create(module.entry, "late", "negate", F, [i["a"]])

@@ -116,6 +116,33 @@ def test_what_takes_less_time_than_a_meeting_is_computed_again() -> None:
     assert with_fewer_meetings(region_of_text(long), H100) is None
 
 
+def chain(count: int) -> str:
+    """The lines of a value `h` that takes so many instructions for an element, one after the other."""
+    steps = [f"h{n} = f32[16384] negate({f'h{n - 1}' if n else 'x1'})" for n in range(count - 1)]
+    return "\n  ".join([*steps, f"h = f32[16384] negate(h{count - 2})"])
+
+
+@pytest.mark.parametrize(("count", "is_again"), [(0.4, True), (0.7, False)])
+def test_what_is_computed_twice_may_take_half_of_a_meeting_each_time(count: float, is_again: bool) -> None:
+    text = near_ends(chain(int(count * REPEATED)))
+    assert (with_fewer_meetings(region_of_text(text), H100) is not None) == is_again
+
+
+def test_what_a_sum_is_made_of_is_not_computed_again_with_what_reads_the_sum() -> None:
+    lines = [
+        chain(int(REPEATED) + 100),
+        "z = f32[] constant(0)",
+        "s = f32[] reduce(h, z), dimensions={0}, to_apply=sum",
+        "b = f32[16384] broadcast(s), dimensions={}",
+        "k = f32[16384] add(x1, b)",
+        "u = f32[16384] reverse(k), dimensions={0}",
+        "y = f32[16384] add(k, u)",
+    ]
+    text = loop(["f32[16384]"], lines, ["y"])
+    fewer = with_fewer_meetings(region_of_text(text), H100)
+    assert fewer is not None and [len(part.phases) for part in (grid(text), fewer)] == [3, 2]
+
+
 def test_short_sums_are_folded_alone_where_that_saves_a_meeting() -> None:
     lines = ["z = f32[] constant(0)", "m = f32[900] reduce(x1, z), dimensions={1}, to_apply=sum"]
     lines += ["k = f32[900] tanh(m)", "b = f32[900,9] broadcast(k), dimensions={0}", "y = f32[900,9] add(x1, b)"]
