@@ -3,8 +3,9 @@ teams."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from hlo_opt.codegen.builder import Builder
@@ -13,6 +14,7 @@ from hlo_opt.codegen.index_text import index_type
 from hlo_opt.codegen.indices import thread_of
 from hlo_opt.codegen.lane_reads import counted
 from hlo_opt.codegen.scalars import register_type, shuffled, zero
+from hlo_opt.codegen.scatter import update_one
 from hlo_opt.codegen.tree import Barrier
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.element_type import ElementType
@@ -25,6 +27,7 @@ from hlo_opt.ops.reduction.reducers import running_types
 from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.lane_loop import Results
 from hlo_opt.plans.phases import TERMS_AHEAD, Phases, StoredValue, place_in
+from hlo_opt.plans.scatter import ScatterForm
 from hlo_opt.plans.walks import AHEAD
 
 Before = Callable[[], None]
@@ -102,7 +105,11 @@ class Crew:
     def compute(
         self, builder: Builder, computed: StoredValue, pointer: Name, parts: Name | None, before: Before
     ) -> None:
-        """Write all elements of a cell. `parts` is where the warps of a team meet."""
+        """Write all elements of a cell, or change those that a scatter names. `parts` is where the warps of a team
+        meet."""
+        if computed.scatters:
+            self.update(builder, computed, pointer, before)
+            return
         if computed.team.ways == 1:
             self.each(builder, computed.stands.shape, pointer, computed.value, before)
             return
@@ -130,6 +137,23 @@ class Crew:
                 builder.store(pointer, computed.value.shape, index, sums.result(builder))
             if parts is not None and not isinstance(number, Constant):
                 builder.add(Barrier())  # the parts of the next elements use the same memory
+
+    def update(self, builder: Builder, computed: StoredValue, pointer: Name, before: Before) -> None:
+        """Make the updates of a scatter: each thread some of them, or the first thread all of them in their order."""
+        form, shape = ScatterForm(computed.value), computed.value.shape
+        if form.is_empty:
+            return
+        size = math.prod(form.space)
+        place = Variable(0, size - 1, builder.names.fresh("place"))
+        kind = index_type(Variable(0, size + self.threads, ""))
+        with ExitStack() as stack:
+            if computed.in_order:
+                is_first = Code(code("{} == 0", self.place).pieces, says=(Condition(self.place, 0, 0),))
+                stack.enter_context(builder.branch(is_first))
+            first, apart = (constant(0), 1) if computed.in_order else (self.own, self.threads)
+            stack.enter_context(builder.walk(kind, place, first, size, apart))
+            before()
+            update_one(builder, form, [(0, pointer, shape)], place if size > 1 else constant(0))
 
     def write(self, builder: Builder, part: Phases, result: Results, pointer: Name, round_: Expression | None) -> None:
         """Write an iteration's results to an array."""

@@ -21,7 +21,7 @@ from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.reduction.reducers import EXTREMES, monoid
 from hlo_opt.plans.plan import Plan, Segment
-from hlo_opt.plans.scatter import ScatterForm, Update, Updates, element_of
+from hlo_opt.plans.scatter import ScatterForm, Update, Updates, element_of, places_of_starts
 
 ScatterOutput = tuple[int, Name, Shape]
 """The number of a scatter's result, and the pointer and shape to write it to."""
@@ -57,10 +57,10 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Updates], first_block: i
         return
     if not form.in_order:
         with _strided(builder, thread, math.prod(form.space), plan.launch.block) as position:
-            _update(builder, form, written, position)
+            update_one(builder, form, written, position)
         return
     with builder.branch(code("{} == 0", thread)), _strided(builder, constant(0), math.prod(form.space), 1) as at:
-        _update(builder, form, written, at)
+        update_one(builder, form, written, at)
 
 
 def _written(plan: Plan, segment: Segment[Updates], targets: Targets) -> Iterator[ScatterOutput]:
@@ -91,21 +91,21 @@ def _spread(
     position = position if threads > 1 else constant(0)
     vector = segment.vector
     if vector == 1:
-        _update(builder, form, written, position)
+        update_one(builder, form, written, position)
         return
     change = AtomicChange()
     builder.add(change)
     with builder.inside(change.steps):
-        _update(builder, form, written, position, vector)
+        update_one(builder, form, written, position, vector)
     counter = builder.numbered("s")
     group = Neighbours(vector, counter)
     change.walking.append(group)
     with builder.inside(group.making):
         own = builder.declare_index("place", add(multiply(position, vector), variable(counter.text, vector)))
-        _update(builder, form, written, own)
+        update_one(builder, form, written, own)
 
 
-def _update(
+def update_one(
     builder: Builder, form: ScatterForm, written: Sequence[ScatterOutput], position: Expression, vector: int = 1
 ) -> None:
     """Emit a thread's work: one update, a vector of neighbours, or its element of every window in order."""
@@ -162,11 +162,7 @@ def _batch(form: ScatterForm, index: Index) -> Index:
 
 def windows_of(form: ScatterForm, index: Index) -> list[Index]:
     """The places of the start indices of an update's window, one for each dimension that they move it along."""
-    s, batch = form.dimensions, _batch(form, index)
-    if s.index_vector_dim == form.hero.operands[form.results].shape.rank:
-        return [batch] * len(s.start_index_map)
-    before, behind = batch[: s.index_vector_dim], batch[s.index_vector_dim :]
-    return [(*before, constant(k), *behind) for k in range(len(s.start_index_map))]
+    return places_of_starts(form, _batch(form, index))
 
 
 def starts_inside(builder: Builder, form: ScatterForm, index: Index, stack: ExitStack) -> dict[int, Expression]:

@@ -14,16 +14,26 @@ from hlo_opt.ops.indexing.gather_dimensions import scatter_dimensions
 from hlo_opt.ops.reduction.reducers import monoid, own_identity
 from hlo_opt.ops.sets import combines_updates
 
-MOST_PAIRS = 1 << 16
-"""Limit of pairs of an element and an update: each is compared."""
-
 
 class Pulls(Choices):
     """Writes a scatter as a comparison of each place with each index, and a fold."""
 
-    def pulled(self, scatter: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
+    def started(self, scatter: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
+        """A scatter of one array into a copy that nothing else reads, so that it may change it where it lies. None for
+        another operation, and for one whose updates no kernel can make in place: of elements that share a byte, and of
+        complex numbers."""
+        if not combines_updates(scatter) or len(operands) != 3 or not scatter.shape.is_array:
+            return None
+        kind = scatter.shape.type
+        if kind.per_byte > 1 or kind.is_complex or any(scatter.shape.dynamic) or operands[0].shape != scatter.shape:
+            return None
+        start = self.emit("copy", operands[0].shape, operands[0])
+        return edit.clone_into(self.computation, scatter, [start, *operands[1:]])
+
+    def pulled(self, scatter: Instruction, operands: Sequence[Instruction], most: int) -> Instruction | None:
         """A scatter of one array by an operation whose order does not matter, with whole windows. None for another
-        operation, and for a large scatter. An index outside of the array equals no place."""
+        operation, and for one of more than `most` pairs of an element and an update: each is compared. An index outside
+        of the array equals no place."""
         if not combines_updates(scatter) or len(operands) != 3 or scatter.shape.type.bits < 32:
             return None
         into, indices, updates = operands
@@ -37,7 +47,7 @@ class Pulls(Choices):
             return None
         batch = by.batch_sizes(indices.shape)
         count = math.prod(batch)
-        if not 0 < count * into.shape.element_count <= MOST_PAIRS:
+        if not 0 < count * into.shape.element_count <= most:
             return None
         rank, wide = len(sizes), (*sizes, count)
         vectors = indices

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -11,13 +12,16 @@ from hlo_opt.analysis.memory.forms import round_up
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
 from hlo_opt.plans.columns import WARP
-from hlo_opt.plans.instructions import of_value
+from hlo_opt.plans.instructions import of_body, of_value
 from hlo_opt.plans.phases import TERMS_AHEAD, Phases, StoredValue, below, place_in
 from hlo_opt.plans.plan import Launch, Region, Segment
+from hlo_opt.plans.scatter import ScatterForm, Update, places_of_starts
 from hlo_opt.plans.walks import AHEAD, ROUND, THREAD, Walk
 
 BLOCK = 512
 """Limit of threads of the block."""
+CHANGE = 12
+"""Dependent instructions for an update: its place is compared with the size, the element read, combined, written."""
 NEAR = 80 * 1024
 """Bytes of operands that L1 keeps from round to round: it has 128 KB on a V100, and more since, less the shared memory
 of the block."""
@@ -34,7 +38,11 @@ class InBlock(Phases):
     @property
     def arrays(self) -> list[tuple[StoredValue, ...]]:
         """The cells of each array in shared memory."""
-        return list(self.turns) or [(cell,) for cell in (*self.kept, *self.stored)]
+        if self.turns:
+            return list(self.turns)
+        changed = {cell.value.operands[0]: cell for cell in self.stored if cell.scatters}
+        cells = [cell for cell in (*self.kept, *self.stored) if not cell.scatters]
+        return [(cell, changed[cell.stands]) if cell.stands in changed else (cell,) for cell in cells]
 
     def in_turns(self) -> InBlock:
         """The loop with cells in the arrays of those that no later phase of the round reads."""
@@ -53,7 +61,9 @@ class InBlock(Phases):
             ]
             for cell in (c for c in phase if not c.passes):
                 array = next((a for a in free if a[0].value.shape.type == cell.value.shape.type), None)
-                if array is None:
+                if cell.scatters:
+                    next(a for a in arrays if a[-1].stands is cell.value.operands[0]).append(cell)
+                elif array is None:
                     arrays.append([cell])
                 else:
                     free.remove(array)
@@ -131,6 +141,8 @@ def _of_cell(part: InBlock, cell: StoredValue, block: int, *, near: bool, barrie
     near      whether L1 keeps these
     barriers  whether it includes the phase's barrier
     """
+    if cell.scatters:
+        return _of_updates(part, cell, block, near=near, barriers=barriers)
     shape, team = cell.value.shape, cell.team
     size, at_a_time = shape.element_count, block // team.ways
     elements, terms = -(-size // at_a_time), -(-cell.terms // team.ways)
@@ -154,6 +166,36 @@ def _of_cell(part: InBlock, cell: StoredValue, block: int, *, near: bool, barrie
         shuffles=elements * team.shuffles,
         shared=(1.0 + (2.0 - len(wanted)) * terms) / steps,
         hops=barriers + elements * team.meets,
+        registers=1,
+        times=part.rounds,
+        near=frozenset(part.read) if near else frozenset(),
+        known=part.held,
+        origins=part.origins,
+    )
+
+
+def _of_updates(part: InBlock, cell: StoredValue, block: int, *, near: bool, barriers: bool) -> Walk:
+    """The walk over the updates of a scatter."""
+    form = ScatterForm(cell.value)
+    updates = cell.value.operands[2].shape
+    size = updates.element_count
+    threads = 1 if cell.in_order else min(block, max(1, math.prod(form.space)))
+    rounds, place = max(1, -(-size // threads)), variable("place", size)
+    own = add(multiply(variable(ROUND, rounds), threads), variable(THREAD, threads))
+    at = place_in(updates, place)
+    batch = tuple(e for d, e in enumerate(at) if d not in form.dimensions.offset_dims)
+    wanted = [(cell.value.operands[1], window) for window in places_of_starts(form, batch)]
+    is_swap = form.updates[0] is Update.SWAP
+    return Walk(
+        threads,
+        [*wanted, (cell.value.operands[2], at)],
+        places={"place": own if rounds * threads == size else modulo(own, size)},
+        rounds=rounds,
+        body=of_body(form.combiner),
+        steps=CHANGE * (2 if is_swap and not cell.in_order else 1),
+        barriers=barriers,
+        shared=2.0,
+        hops=barriers,
         registers=1,
         times=part.rounds,
         near=frozenset(part.read) if near else frozenset(),

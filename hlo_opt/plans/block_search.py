@@ -17,18 +17,21 @@ LARGEST = 1 << 14
 MOST_WORK = 1 << 17
 """Limit of elements that the threads of the block compute in a round."""
 
+FEW_PAIRS = 1 << 11
+"""The same limit as `phase_search.MOST_PAIRS` for a processor, which makes one update after another in a nanosecond."""
 LONGEST = 32
 """Limit of dependent instructions that are computed again for another cell: the barrier after a cell takes as long."""
 
 
 def match(region: Region, target: DeviceTarget) -> InBlock | None:
     """The region as a loop in one block, or None."""
-    return _owned(phase_search.of_region(region), in_lanes=target.in_lanes)
+    pulls = FEW_PAIRS if target.in_lanes else phase_search.MOST_PAIRS
+    return _owned(phase_search.of_region(region, pulls, scatters=True), in_lanes=target.in_lanes)
 
 
 def fits(module: Module, loop: Instruction) -> bool:
     """Whether one block could own a loop of a module."""
-    return _owned(phase_search.of_loop(module, loop)) is not None
+    return _owned(phase_search.of_loop(module, loop, scatters=True)) is not None
 
 
 def _owned(search: Search | None, *, in_lanes: bool = False) -> InBlock | None:

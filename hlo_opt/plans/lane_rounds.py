@@ -21,13 +21,16 @@ from hlo_opt.plans.cumulative import lines_of
 class Round(Extremes):
     """Builds a round. `origins` maps its instructions to the operations of the module. `written_out` says whether small
     products and reductions are expanded. `chooses`: also `dynamic-slice` and `dynamic-update-slice` of what the round
-    computes or carries, along one short dimension; `has_choices` says whether there was one. `pulls`: small scatters
-    are folds of the updates that name an element, small folds of several arrays are unrolled, an argmin is folds of one
-    array, and cumulative windows take as many steps as their length has binary digits."""
+    computes or carries, along one short dimension; `has_choices` says whether there was one. `pulls`: scatters of up to
+    so many pairs of an element and an update are folds of the updates that name an element; where it is not 0, small
+    folds of several arrays are unrolled, an argmin is folds of one array, and cumulative windows take as many steps as
+    their length has binary digits. `scatters`: other scatters go into copies."""
 
-    def __init__(self, *, written_out: bool = True, chooses: bool = False, pulls: bool = False) -> None:
+    def __init__(
+        self, *, written_out: bool = True, chooses: bool = False, pulls: int = 0, scatters: bool = False
+    ) -> None:
         super().__init__("round")
-        self._opens, self._chooses, self._pulls = written_out, chooses, pulls
+        self._opens, self._chooses, self._pulls, self._scatters = written_out, chooses, pulls, scatters
         self.has_choices = False
         self.origins: dict[Instruction, Instruction] = {}
         self._members = Members(Structures())
@@ -54,8 +57,10 @@ class Round(Extremes):
             result = self.chosen(instruction, operands) or self.chosen_apart(instruction, operands)
             self.has_choices |= result is not None
         if self._pulls and result is None:
-            result = self.pulled(instruction, operands) or self.several(instruction, operands)
+            result = self.pulled(instruction, operands, self._pulls) or self.several(instruction, operands)
             result = result or self.extreme(instruction, operands) or self._doubled(instruction, operands)
+        if self._scatters and result is None:
+            result = self.started(instruction, operands)
         if result is not None:
             for written in itertools.islice(self.computation.instructions, before, None):
                 self.origins[written] = instruction

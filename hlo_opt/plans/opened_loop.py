@@ -65,18 +65,19 @@ def opened_of(
     *,
     written_out: bool = True,
     chooses: bool = False,
-    pulls: bool = False,
+    pulls: int = 0,
+    scatters: bool = False,
     keeps: Callable[[Instruction], bool] = lambda value: False,
     nests: bool = False,
 ) -> Opened | None:
-    """Opens a loop over a tuple of arrays whose rounds call nothing; None for any other loop. `written_out`, `chooses`
-    and `pulls` say what is expanded (see `Round`), `keeps` which initial values are kept, `nests` whether rounds may
-    hold such loops."""
+    """Opens a loop over a tuple of arrays whose rounds call nothing; None for any other loop. `written_out`, `chooses`,
+    `pulls` and `scatters` say what is expanded (see `Round`), `keeps` which initial values are kept, `nests` whether
+    rounds may hold such loops."""
     body, condition = loop.called_by("body"), loop.called_by("condition")
     initial, yields = tuple_elements(loop.operands[0]), tuple_elements(body.root)
     if initial is None or yields is None or not all(shape.is_array for shape in loop.shape.elements or ()):
         return None
-    writer = Round(written_out=written_out, chooses=chooses, pulls=pulls)
+    writer = Round(written_out=written_out, chooses=chooses, pulls=pulls, scatters=scatters)
     round_ = writer.computation
     copies: dict[Instruction, Instruction] = {}
     parameters: dict[int, Instruction] = {}

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hlo_opt.ir import IndexMap, Instruction, Module, edit
-from hlo_opt.ops.sets import looped, tuple_elements, tuple_index, written_window
+from hlo_opt.ops.sets import combines_updates, looped, tuple_elements, tuple_index, written_window
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.plans.instructions import NOTHING, Work, of_fold, of_value, takes_long
 from hlo_opt.plans.lane_loop import CarriedValue, Results
@@ -26,12 +26,17 @@ from hlo_opt.plans.products import terms_of
 from hlo_opt.plans.walks import AHEAD
 
 MOST_CELLS = 64
+MOST_PAIRS = 1 << 16
+"""Limit of pairs of an element and an update of a scatter, above which elements do not look at all updates."""
+NEAR = 4
+"""The most instructions for an index or an update of a scatter that its thread computes: updates that follow each other
+wait for them."""
 ANSWER = 8
 """The latency of shared memory and L1, in dependent instructions."""
 
 
-def of_region(region: Region) -> Search | None:
-    """The search for a region that is one loop; None for any other region."""
+def of_region(region: Region, pulls: int = MOST_PAIRS, *, scatters: bool = False) -> Search | None:
+    """The search for a region that is one loop; None for any other region. `pulls` and `scatters`: see `Round`."""
     loops = [i for i in region.computation.instructions if looped(i) is not None]
     if len(loops) != 1:
         return None
@@ -39,13 +44,13 @@ def of_region(region: Region) -> Search | None:
     numbers = [number for number in positions if number is not None]
     if len(numbers) != len(positions) or len(set(numbers)) != len(numbers):
         return None
-    opened = opened_of(loops[0], written_out=False, pulls=True, keeps=takes_long)
+    opened = opened_of(loops[0], written_out=False, pulls=pulls, scatters=scatters, keeps=takes_long)
     return None if opened is None else Search(opened, numbers, region.parameters)
 
 
-def of_loop(module: Module, loop: Instruction) -> Search | None:
+def of_loop(module: Module, loop: Instruction, *, scatters: bool = False) -> Search | None:
     """The search for a loop of a module; None if it cannot be opened."""
-    opened = opened_of(by_itself(module, loop), written_out=False, pulls=True)
+    opened = opened_of(by_itself(module, loop), written_out=False, pulls=MOST_PAIRS, scatters=scatters)
     return None if opened is None else Search(opened, opened.read_of(loop))
 
 
@@ -183,8 +188,9 @@ def _cells(
             return None
         is_near = spec.kind is OpKind.ELEMENTWISE
         is_again = times[i] > 1.01 or i in shared
-        if terms_of(i) > 1:
+        if terms_of(i) > 1 or combines_updates(i):
             cells.add(i)
+            cells.update(_needed_by(opened, i) if combines_updates(i) else ())
         elif is_again and i.shape.element_count > 1 and not _is_movement(i) and i.operands:
             widest = max((cell.shape.element_count for cell in cells), default=0)
             if _weight(opened, i, repeated) * times[i] * i.shape.element_count > repeated * widest:
@@ -194,6 +200,8 @@ def _cells(
                 continue
             read = None if spec.index is None else spec.index(i, number)
             here = i.shape.element_count * (1.0 if read is None else math.prod(read.symbols) * _share(read))
+            if combines_updates(i) and number:
+                here = i.operands[-1].shape.element_count
             reads = here / max(1, operand.shape.element_count) * (1.0 if i in cells else max(1.0, times[i]))
             before = times.get(operand, 0.0)
             times[operand] = max(before, reads) if is_near else before + reads
@@ -202,6 +210,13 @@ def _cells(
         if len(cells) <= MOST_CELLS
         else None
     )
+
+
+def _needed_by(opened: Opened, scatter: Instruction) -> list[Instruction]:
+    """The operands of a scatter that are there before its first update: what it changes, and what takes long."""
+    start, *others = scatter.operands
+    within = [o for o in others if o.parent is opened.round and o.parameter_number is None and o.literal is None]
+    return [start, *(o for o in within if _weight(opened, o, NEAR) > NEAR)]
 
 
 def _share(read: IndexMap) -> float:

@@ -18,13 +18,14 @@ from hlo_opt.ir import Computation, IndexMap, Instruction, Shape
 from hlo_opt.ir.index_map import Expression, add, constant, delinearize, dimensions, divide, modulo, multiply, variable
 from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.reduction.reducers import running_type
-from hlo_opt.ops.sets import shares_terms
+from hlo_opt.ops.sets import combines_updates, shares_terms
 from hlo_opt.ops.spec import find
 from hlo_opt.plans.columns import WARP
 from hlo_opt.plans.element_reads import ends_needed
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.lane_loop import CarriedValue, Results
 from hlo_opt.plans.row_reduction import may_be_reordered
+from hlo_opt.plans.scatter import ScatterForm
 
 MOST_PIECES = 4
 """Limit of the loops into which the terms of a product are cut."""
@@ -97,6 +98,7 @@ class StoredValue:
     terms   elements of an operand that are folded to one
     team    the threads that fold an element
     passes  whether nobody but the thread that has just computed an element reads it: it then has no memory
+    alone   whether the first thread makes all updates of a scatter, which is quickest for a processor's lanes
     """
 
     value: Instruction
@@ -106,6 +108,18 @@ class StoredValue:
     terms: int
     team: Team = ALONE
     passes: bool = False
+    alone: bool = False
+
+    @property
+    def scatters(self) -> bool:
+        """Whether threads make updates at places that indices name: of what another cell, which only this one reads,
+        has put into the same memory."""
+        return combines_updates(self.value)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether one thread makes all updates of a scatter, as the order of threads would show otherwise."""
+        return self.alone or ScatterForm(self.value).in_order
 
     @property
     def part_bytes(self) -> int:
@@ -147,6 +161,8 @@ class StoredValue:
         threads are lanes of a processor's vectors, which hold neighbouring elements; only where the terms of an element
         are neighbours in all operands do they fold it together."""
         size = self.value.shape.element_count
+        if self.scatters:
+            return replace(self, alone=in_lanes)
         most = min(threads // max(1, size), self.terms // FEWEST_TERMS, block)
         if in_lanes and self.terms >= FEWEST_TERMS * LANES:
             most = max(most, LANES)  # one after another, teams are as quick as threads, and a vector reads a row
@@ -243,7 +259,7 @@ class Phases:
         groups: dict[object, list[StoredValue]] = {}
         for cell in phase:
             shape = cell.value.shape
-            is_alone = self.in_lanes or cell.team.ways > 1
+            is_alone = self.in_lanes or cell.team.ways > 1 or cell.scatters
             groups.setdefault(cell if is_alone else (shape.dimensions, shape.minor_to_major), []).append(cell)
         return list(groups.values())
 
@@ -320,7 +336,7 @@ def _is_own(cell: StoredValue, other: StoredValue, round_: Computation) -> bool:
     """Whether threads that each have an element of both read of the other cell the element at the same place alone."""
     here, there = cell.value.shape, other.value.shape
     lies_alike = (here.dimensions, here.minor_to_major) == (there.dimensions, there.minor_to_major)
-    if not lies_alike or cell.team.ways > 1 or other.team.ways > 1:
+    if not lies_alike or cell.team.ways > 1 or other.team.ways > 1 or cell.scatters or other.scatters:
         return False
     index = place_in(here, variable("place", here.element_count))
     over = set(below(cell.value, round_))

@@ -35,6 +35,7 @@ from hlo_opt.ir.index_map import (
 )
 from hlo_opt.ir.size import gcd, most
 from hlo_opt.ops.indexing.gather_dimensions import IndexedWindows, scatter_dimensions
+from hlo_opt.ops.lowering import Index
 from hlo_opt.ops.reduction.reducers import EXTREMES, MONOIDS, monoid
 from hlo_opt.ops.sets import keeps_values, tuple_index
 from hlo_opt.ops.shapes import flag
@@ -458,9 +459,7 @@ def walks(region: Region, segment: Segment[Updates], launch: Launch) -> list[Wal
     s = form.dimensions
     batch = tuple(e for d, e in enumerate(index) if d not in s.offset_dims)
     wanted: list[tuple[Instruction, tuple[Expression, ...]]] = []
-    for k in range(len(s.start_index_map)):
-        within = (constant(k),) if s.index_vector_dim < indices.shape.rank else ()
-        wanted.append((indices, (*batch[: s.index_vector_dim], *within, *batch[s.index_vector_dim :])))
+    wanted += [(indices, place) for place in places_of_starts(form, batch)]
     wanted += [(update, index) for update in segment.hero.operands[results + 1 :]]
     window = iter([index[d] for d in s.offset_dims])
     target = [constant(0) if d in s.removed else next(window) for d in range(segment.hero.operands[0].shape.rank)]
@@ -506,6 +505,15 @@ def walks(region: Region, segment: Segment[Updates], launch: Launch) -> list[Wal
         looks=looks,
     )
     return [*(_computing(operand, launch.block) for operand in segment.hero.operands[:results]), updating]
+
+
+def places_of_starts(form: ScatterForm, batch: Index) -> list[Index]:
+    """The places of the start indices of a window, one for each dimension that they move it along."""
+    s = form.dimensions
+    if s.index_vector_dim == form.hero.operands[form.results].shape.rank:
+        return [batch] * len(s.start_index_map)
+    before, behind = batch[: s.index_vector_dim], batch[s.index_vector_dim :]
+    return [(*before, constant(k), *behind) for k in range(len(s.start_index_map))]
 
 
 def _computing(operand: Instruction, block: int) -> Walk:
