@@ -74,7 +74,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Columns], first_block: i
     def fold_and_store(to: Builder, keeping: Keeper) -> None:
         for level in range(last):
             reduces = segment.part.levels[level] if level < len(segment.part.levels) else ()
-            columns = [open_folds(to, reduces) for _ in place.kept]
+            columns = [open_folds(to, reduces, segment.part.together) for _ in place.kept]
             stores = [w for w in writes if w.per_position and w.level == level]
             if reduces or stores:
                 _pass(to, place, level, columns, stores, keeping)
@@ -150,15 +150,16 @@ def _pass(
     step = Variable(0, size - 1, builder.names.fresh("step"))
     kind = "int" if size + stride <= 2**31 - 1 else "long long"
     start: Expression = place.way
-    reduced: Expression = step
-    if place.part is not None and columns_of.in_runs:
-        reduced = add(multiply(place.part, size), step)
-    elif place.part is not None:
+    reduced = _row_of(place, size, step)
+    if place.part is not None and not columns_of.in_runs:
         start = builder.declare("start", add(multiply(place.part, place.ways), place.way))
     for kept, folds in zip(place.kept, columns, strict=True):
         elements = [(o, operand_index(fold.reduce, kept, reduced)) for fold in folds for o in fold.operands]
         for needed, at in folds_beside(elements, {step.name}):
             builder.value(needed, at)
+    if not stores and _are_together(columns):
+        _pass_together(builder, place, columns, start, size, stride)
+        return
     unrolled = columns_of.ahead if columns_of.ahead > AHEAD and not keeping.keeps else 0
     counter = builder.numbered("k") if keeping.keeps or unrolled else None
     with builder.walk(kind, step, start, size, stride, counter, unrolled=unrolled):
@@ -177,6 +178,57 @@ def _pass(
                 with builder.branch(place.live):
                     write.emit(builder, index)
         keeping.end(builder, level, step, slot)
+
+
+def _are_together(columns: Sequence[Sequence[Fold]]) -> bool:
+    """Whether a thread folds several rows at once: a fold takes less time so, and the others start with their init
+    value."""
+    folds = [fold for column in columns for fold in column]
+    return any(fold.steps for fold in folds) and all(fold.starts_with_init for fold in folds)
+
+
+def _row_of(place: _Place, size: int, step: Expression) -> Expression:
+    """The row of a step, of `size` of the block."""
+    in_runs = place.part is not None and place.segment.part.in_runs
+    return add(multiply(place.part, size), step) if place.part is not None and in_runs else step
+
+
+def _pass_together(
+    builder: Builder, place: _Place, columns: Sequence[Sequence[Fold]], start: Expression, size: int, stride: int
+) -> None:
+    """A pass over several rows of a thread at a time: it reads all, then folds all. Behind the last row the last one is
+    read again, and does not count."""
+    count = place.segment.part.together
+    across, is_whole = count * stride, size % (count * stride) == 0
+    kind = "int" if size + across <= 2**31 - 1 else "long long"
+    first = Variable(0, size - 1, builder.names.fresh("first_step"))
+    test, on = code("{} < {}", first, size), code("{} += {}", first, across)
+    gathering = [fold for column in columns for fold in column if fold.steps]
+    with builder.loop_while(kind, Name(first.name), builder.text(start), test, on):
+        arrays = {
+            id(f): builder.array(register_type(f.types[0]), builder.numbered("together"), count) for f in gathering
+        }
+        builder.advise("unroll")
+        with builder.loop(count) as number:
+            step, live = builder.declare("own_step", add(first, multiply(number, stride))), NOTHING
+            if not is_whole:
+                live = code("{} < {}", step, size)
+                step = builder.clamped("step", live, step, size - 1)
+            reduced = _row_of(place, size, step)
+            for kept, folds in zip(place.kept, columns, strict=True):
+                for fold in folds:
+                    at = operand_index(fold.reduce, kept, reduced)
+                    values = [builder.value(o, at) for o in fold.operands]
+                    if fold.steps is None:
+                        with builder.branch(live):
+                            fold.take(builder, values, False)
+                        continue
+                    if live:
+                        none = builder.value(fold.reduce.operands[len(fold.types)], ())
+                        values[0] = code("{} ? {} : {}", live, values[0], none)
+                    builder.assign(cell(arrays[id(fold)], builder.text(number)), values[0])
+        for fold in gathering:
+            fold.take_together(builder, arrays[id(fold)], count)
 
 
 def _close(builder: Builder, place: _Place, columns: Sequence[Sequence[Fold]], *, to_all: bool) -> None:

@@ -6,7 +6,7 @@ The init value enters once per result; threads start with it only if it is the r
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,8 +18,10 @@ from hlo_opt.codegen.vectors import OutputTarget, Store, Targets, store_all
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.element_type import ElementType
 from hlo_opt.ir.index_map import Expression
-from hlo_opt.ops.code import Code, code, of
+from hlo_opt.ops.code import Code, Name, cell, code, of
 from hlo_opt.ops.extremes import in_any_order
+from hlo_opt.ops.reduction.online import Together
+from hlo_opt.ops.reduction.online import together as steps_together
 from hlo_opt.ops.reduction.places import in_order, place_of
 from hlo_opt.ops.reduction.reducers import is_wide, running_types, starts_with_identity
 from hlo_opt.plans.column_reduction import Columns
@@ -36,6 +38,8 @@ class Fold:
     types: tuple[ElementType, ...]
     accumulators: tuple[Code, ...]
     starts_with_init: bool
+    steps: Together | None = None
+    """How it folds several elements at a time, where it does."""
 
     @cached_property
     def unordered(self) -> Computation:
@@ -68,6 +72,26 @@ class Fold:
         results = self.combined(builder, self.accumulators, values, reducer)
         for name, text in zip(self.accumulators, results, strict=True):
             builder.assign(name, text)
+
+    def take_together(self, builder: Builder, elements: Name, count: int) -> None:
+        """Fold in the elements of an array."""
+        assert self.steps is not None
+        (highest, total), kinds = self.accumulators, self.types
+        builder.name_after(self.reduce)
+        before = builder.bind_exact(kinds[0], highest)
+        self._each(builder, count, self.steps.highest, highest, lambda at: [highest, cell(elements, at)])
+        (base,) = builder.apply(self.steps.base, [highest])
+        base = builder.bind_exact(kinds[0], base)
+        builder.assign(total, *builder.apply(self.steps.rescale, [total, before, base]))
+        self._each(builder, count, self.steps.add, total, lambda at: [total, cell(elements, at), base])
+
+    @staticmethod
+    def _each(
+        builder: Builder, count: int, step: Computation, result: Code, arguments: Callable[[Code], list[Code]]
+    ) -> None:
+        builder.advise("unroll")
+        with builder.loop(count) as number:
+            builder.assign(result, *builder.apply(step, arguments(builder.text(number))))
 
     def combined(
         self, builder: Builder, left: Sequence[Code], right: Sequence[Code], reducer: Computation | None = None
@@ -145,12 +169,13 @@ def levels_of(plan: Plan, segment: Segment[Rows] | Segment[Columns]) -> dict[Ins
     return level_of
 
 
-def open_folds(builder: Builder, reduces: Sequence[Instruction]) -> list[Fold]:
-    """Declare the accumulators of reduces."""
+def open_folds(builder: Builder, reduces: Sequence[Instruction], together: int = 1) -> list[Fold]:
+    """Declare the accumulators of reduces. A thread has `together` elements at a time, which it may fold at once."""
     folds = []
     for reduce in reduces:
         types = running_types(reduce)
-        neutral = starts_with_identity(reduce)
+        steps = steps_together(reduce) if together > 1 else None
+        neutral = starts_with_identity(reduce) or steps is not None
         stem = builder.stem_of(reduce)
         names = []
         for number, element_type in enumerate(types):
@@ -159,5 +184,5 @@ def open_folds(builder: Builder, reduces: Sequence[Instruction]) -> list[Fold]:
             first = builder.value(init, ()) if neutral else code(f"({kind})0")
             builder.add(Let(kind, name, first, constant=False))
             names.append(of(name))
-        folds.append(Fold(reduce, types, tuple(names), neutral))
+        folds.append(Fold(reduce, types, tuple(names), neutral, steps))
     return folds

@@ -144,7 +144,8 @@ def _part(
 def _passes(builder: Builder, frame: RowFrame, writes: Sequence[Write], keeping: Keeper) -> None:
     segment, has_met = frame.segment, False
     for level in range(len(segment.part.levels) + 1):
-        folds = open_folds(builder, segment.part.levels[level]) if level < len(segment.part.levels) else []
+        of_level = segment.part.levels[level] if level < len(segment.part.levels) else ()
+        folds = open_folds(builder, of_level, segment.part.together)
         stores = [w for w in writes if w.per_position and w.level == level]
         if folds or stores or (frame.beside is not None and level in frame.beside.levels):
             _pass(builder, frame, level, folds, stores, keeping)
@@ -177,12 +178,14 @@ def _pass(
     segment, row, beside = frame.segment, frame.row, frame.beside
     is_numbered = keeping.keeps or (beside is not None and level in beside.levels)
 
-    def take(to: Builder, column: Expression, slot: Code, is_first: bool | Code) -> list[Store]:
+    def take(
+        to: Builder, column: Expression, slot: Code, is_first: bool | Code, gathered: Sequence[Code] = ()
+    ) -> list[Store]:
         assert isinstance(column, Variable)
         if beside is not None:
             beside.begin(to, row, column, slot)
         keeping.begin(to, level, column, slot)
-        _fold_column(to, folds, row, column, is_first)
+        _fold_column(to, folds, row, column, is_first, gathered)
         row_stores = _stores(to, segment, stores, row, column)
         if beside is not None:
             beside.take(to, level, row, column, slot)
@@ -192,12 +195,12 @@ def _pass(
     if not segment.part.is_peeled:
         with steps_of(builder, segment, frame.start, is_numbered) as (step, place):
             joints = segment.part.joints[level] if segment.part.joints else ()
-            _take_step(builder, frame, RowStep(step, place, segment.vector), take, joints)
+            _take_step(builder, frame, RowStep(step, place, segment.vector, folds), take, joints)
         return
     peeled = Peeled()
     builder.add(peeled)
     with builder.inside(peeled.steps):
-        _peel(builder, frame, is_numbered, take)
+        _peel(builder, frame, is_numbered, folds, take)
     with (
         builder.inside(peeled.walking),
         steps_of(builder, segment, frame.start, is_numbered, in_vectors=False) as (step, place),
@@ -205,22 +208,28 @@ def _pass(
         _take_step(builder, frame, RowStep(step, place, 1), take)
 
 
-Take = Callable[[Builder, Expression, Code, bool | Code], Sequence[Store]]
-"""Emits everything for one element of a row, given its column, its number among the thread's elements, and whether it
-is the thread's first."""
+class Take(Protocol):
+    """Emits everything for one element of a row, given its column, its number among the thread's elements, and whether
+    it is the thread's first. `gathered` are the places for the elements that a step folds together, for each fold that
+    does so."""
+
+    def __call__(
+        self, to: Builder, column: Expression, slot: Code, is_first: bool | Code, gathered: Sequence[Code] = ()
+    ) -> Sequence[Store]: ...
 
 
 @dataclass(frozen=True)
 class RowStep:
     """A step of a thread in its row.
 
-    `number` is its number in the row, `place` its number among the thread's steps, `size` its elements. In a peeled
-    row, `first` is the number of the row's first vector in memory.
+    `number` is its number in the row, `place` its number among the thread's steps, `size` its elements, `folds` those
+    of the pass. In a peeled row, `first` is the number of the row's first vector in memory.
     """
 
     number: Variable
     place: Code
     size: int
+    folds: Sequence[Fold] = ()
     first: Expression | None = None
 
 
@@ -252,14 +261,20 @@ def _take_alike(builder: Builder, frame: RowFrame, step: RowStep, take: Take) ->
         place = to.declare_index("place", add(multiply(add(step.first, step.number), size), item))
         return to.column_at(place, frame.row, columns)
 
+    gathering = [fold for fold in step.folds if fold.steps is not None]
+    arrays = [builder.array(register_type(f.types[0]), builder.numbered("together"), size) for f in gathering]
+
     def visit(to: Builder, at: Expression, item: Expression) -> Sequence[Store]:
-        slot = code("{} * {} + {}", step.place, size, to.text(item))
-        return take(to, at, slot, both(begins, code("{} == 0", item)))
+        number = to.text(item)
+        slot = code("{} * {} + {}", step.place, size, number)
+        return take(to, at, slot, both(begins, code("{} == 0", item)), [cell(name, number) for name in arrays])
 
     each_element(builder, size, column, visit, frame.live)
+    for fold, name in zip(gathering, arrays, strict=True):
+        fold.take_together(builder, name, size)
 
 
-def _peel(builder: Builder, frame: RowFrame, is_numbered: bool, take: Take) -> None:
+def _peel(builder: Builder, frame: RowFrame, is_numbered: bool, folds: Sequence[Fold], take: Take) -> None:
     """Emit the vectors of a peeled row, and its ends, which the threads with fewer vectors take.
 
     Loads of the ends are issued before the vectors.
@@ -288,11 +303,11 @@ def _peel(builder: Builder, frame: RowFrame, is_numbered: bool, take: Take) -> N
             value = code("{} + {} * {}", frame.start, counter, across)
             builder.add(Let(kind, Name(step.name), value, is_index=True))
             with builder.branch(test):
-                _take_step(builder, frame, RowStep(step, of(counter), size, first), take)
+                _take_step(builder, frame, RowStep(step, of(counter), size, folds, first), take)
     else:
         test, on = code("{} < {}", step, vectors), code("{} += {}", step, across)
         with builder.loop_while(kind, Name(step.name), of(frame.start), test, on):
-            _take_step(builder, frame, RowStep(step, NOTHING, size, first), take)
+            _take_step(builder, frame, RowStep(step, NOTHING, size, folds, first), take)
     with builder.branch(is_end):
         for parameter, index, name in read:
             builder.name_after(parameter)
@@ -349,12 +364,21 @@ def steps_of(
 
 
 def _fold_column(
-    builder: Builder, folds: Sequence[Fold], row: Expression, column: Expression, is_first: bool | Code
+    builder: Builder,
+    folds: Sequence[Fold],
+    row: Expression,
+    column: Expression,
+    is_first: bool | Code,
+    gathered: Sequence[Code],
 ) -> None:
-    """Fold one column into the accumulators. `is_first`: whether this is the thread's first column, or the condition
-    for it; every thread has one."""
+    """Fold one column into the accumulators, or leave its element in the place where its step folds all together.
+    `is_first`: whether this is the thread's first column, or the condition for it; every thread has one."""
+    places = iter(gathered)
     for fold in folds:
         at = operand_index(fold.reduce, row, column)
+        if gathered and fold.steps is not None:
+            builder.assign(next(places), builder.value(fold.operands[0], at))
+            continue
         read = [builder.value(o, at) for o in fold.operands]
         fold.take(builder, read, is_first, places_at(fold, at, column))  # steps go from left to right
 

@@ -19,8 +19,10 @@ import numpy as np
 from hlo_opt.ir import Called, Computation, Instruction, Shape, edit
 from hlo_opt.ir.element_type import F32, F64, PRED
 from hlo_opt.ir.index_map import variable
+from hlo_opt.ops.reduction.online import online_reducer
 from hlo_opt.ops.reduction.softmax import Exponentials, sums_of
 from hlo_opt.ops.sets import fused
+from hlo_opt.ops.writer import Writer
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.expansion import BroadcastingWriter
 from hlo_opt.plans import Plan, column_reduction, plan, region_of, row_reduction
@@ -29,8 +31,9 @@ from hlo_opt.plans.element_reads import depending_on, heroes_read
 from hlo_opt.plans.folding import Space, operand_index, result_index
 from hlo_opt.plans.price import price
 
-LONGEST_KEPT = row_reduction.MOST_KEPT * MOST_THREADS
-"""Elements of a row that registers of a block hold; twice as many of bf16, which the price knows."""
+LONGEST_KEPT = row_reduction.ROW_PER_THREAD * MOST_THREADS
+"""Elements of a row that a block keeps with half of its registers. Of longer ones the price knows whether all of its
+registers hold them, or those of several blocks."""
 COLUMN_KEPT = 8 * row_reduction.MOST_KEPT
 """Elements of a column that registers of a block hold, with 32 threads for each four columns."""
 
@@ -172,19 +175,9 @@ def _fold_together(exponentials: Exponentials, reducers: dict[Shape, Computation
 
 
 def _reducer(beside: Computation, scalar: Shape) -> Computation:
-    """The reducer: from the maximum and the sum below it of two parts of a row, those of both. Of the exponentials of
-    the two differences to the new maximum one is always 1."""
+    """The reducer of the fold, in the module of a computation."""
     module = beside.module
     assert module is not None
     reducer = edit.new_computation(module, "online_softmax")
-    writer = BroadcastingWriter(reducer)
-    a, b, c, d = (edit.create(reducer, f"p{k}", "parameter", scalar, parameter_number=k) for k in range(4))
-    apart = writer.emit("negate", scalar, writer.emit("abs", scalar, writer.emit("subtract", scalar, a, c)))
-    one = writer.scalar(scalar.type, 1)
-    less = writer.select(writer.compare("EQ", a, c), one, writer.emit("exponential", scalar, apart))
-    is_first = writer.compare("GE", a, c)
-    first = writer.emit("multiply", scalar, b, writer.select(is_first, one, less))
-    second = writer.emit("multiply", scalar, d, writer.select(is_first, less, one))
-    results = (writer.emit("maximum", scalar, a, c), writer.emit("add", scalar, first, second))
-    edit.create_tuple(reducer, results, root=True)
+    online_reducer(Writer("online_softmax", reducer), scalar.type)
     return reducer

@@ -7,7 +7,7 @@ Which reduces qualify: xla/service/gpu/reduction_utils.cc; how columns are divid
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hlo_opt.analysis.memory.forms import ReductionForm, fast_form, reduction_form, smallest_bits
@@ -15,6 +15,7 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
 from hlo_opt.ir.walk import needed_first
+from hlo_opt.ops.reduction.online import together as steps_together
 from hlo_opt.plans.columns import (
     MOST_THREADS,
     SHARED_BYTES,
@@ -33,6 +34,9 @@ from hlo_opt.plans.instructions import of_value
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.row_reduction import MOST_KEPT, may_be_reordered
 from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Own, Walk, own_on
+
+MOST_TOGETHER, KEPT_TOGETHER = 8, 16
+"""Limits of the rows of a thread that are folded at once, and of their elements."""
 
 
 def space_of(reduce: Instruction) -> Space | None:
@@ -61,6 +65,7 @@ class Columns:
     in_runs  whether each of them has neighbouring rows; else they take turns
     keeps    whether registers of a thread keep its elements from pass to pass
     ahead    rows of a thread whose elements are loaded together
+    together rows of a thread whose elements are folded at once
     """
 
     kind: ClassVar[str] = "column-reduction"
@@ -72,6 +77,7 @@ class Columns:
     in_runs: bool = False
     keeps: bool = False
     ahead: int = AHEAD
+    together: int = 1
 
     @property
     def hero(self) -> Instruction:
@@ -132,16 +138,25 @@ def of(region: Region, folded: Folded, target: DeviceTarget, shared_bytes: int =
         wide = wide_tile(sizes, bits, of_thread, shared_bytes)
         parts = 0 if wide is None else column_parts(wide, space.reduced, cores)
         if wide is not None and wide.blocks * parts >= cores:
-            return Columns(space, wide, folded.levels, folded.roots, parts, ahead=_ahead(wide, bits))
+            return _shared(Columns(space, wide, folded.levels, folded.roots, parts, ahead=_ahead(wide, bits)))
     tile = column_tile(sizes, bits, of_thread, cores, shared_bytes)
     if tile is None:
         return None
     if may_share:
         parts = column_parts(tile, space.reduced, cores)
-        return Columns(space, tile, folded.levels, folded.roots, parts, ahead=_ahead(tile, bits))
+        return _shared(Columns(space, tile, folded.levels, folded.roots, parts, ahead=_ahead(tile, bits)))
     words = max(1, max(leaf.type.bytes for r in folded.levels[0] for leaf in r.shape.leaves()) // 4)
     keeping = keeping_tile(tile, sizes, of_thread, MOST_KEPT // words, cores, shared_bytes)
-    return Columns(space, keeping or tile, folded.levels, folded.roots, keeps=keeping is not None)
+    part = Columns(space, keeping or tile, folded.levels, folded.roots, keeps=keeping is not None)
+    return part if part.keeps else _shared(part)
+
+
+def _shared(part: Columns) -> Columns:
+    """With the rows of a thread that are folded at once: as many as registers hold, all its columns together."""
+    if not any(steps_together(reduce) for level in part.levels for reduce in level):
+        return part
+    rows = max(2, min(MOST_TOGETHER, KEPT_TOGETHER // part.tile.vector))
+    return replace(part, ahead=max(rows, part.ahead), together=rows)
 
 
 def _ahead(tile: ColumnTile, bits: int) -> int:
@@ -187,6 +202,7 @@ def walks(region: Region, segment: Segment[Columns], launch: Launch) -> list[Wal
             trips=part.parts > 1,
             keeps=part.keeps,
         ),
+        together=part.together,
     )
 
 

@@ -286,9 +286,12 @@ class Folding(Part, Protocol):
         ...
 
 
-def passes(region: Region, segment: Segment[Folding], walk: Walk, across: Sequence[Instruction] = ()) -> list[Walk]:
+def passes(
+    region: Region, segment: Segment[Folding], walk: Walk, across: Sequence[Instruction] = (), together: int = 1
+) -> list[Walk]:
     """The walks of a part: one per level, with the threads of `walk`, and one for outputs with an element per kept
-    position. The places of `walk` are `kept` and `reduced`. `across` are the roots that reduce along the kept side."""
+    position. The places of `walk` are `kept` and `reduced`. `across` are the roots that reduce along the kept side.
+    `together` are the elements that a thread may fold at once."""
     space, levels = segment.part.space, segment.part.levels
     kept, reduced = variable(KEPT, space.kept), variable(REDUCED, space.reduced)
     reduces = [r for level in levels for r in level]
@@ -312,7 +315,7 @@ def passes(region: Region, segment: Segment[Folding], walk: Walk, across: Sequen
         beside = sums.get(level, [])
         wanted += [(r.operands[0], across_index(space, r, kept, reduced)) for r in beside]
         at = [(root, root_index(space, reduces, root, kept, reduced)) for root in roots]
-        body = sum(map(of_fold, (*folds, *beside)), NOTHING)
+        body = sum((*(of_fold(fold, together) for fold in folds), *map(of_fold, beside)), NOTHING)
         if folds:  # by each shuffle, a thread gets another's results and combines them with its own
             moved = SHUFFLE * sum(len(list(r.shape.leaves())) for r in folds) + sum(map(of_fold, folds), NOTHING)
             body += moved * (walk.shuffles / (walk.items * walk.rounds))

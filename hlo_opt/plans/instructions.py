@@ -14,6 +14,7 @@ from hlo_opt.ir import Computation, ElementType, Instruction
 from hlo_opt.ir.index_map import Expression, Product, Quotient, Remainder, Sum
 from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops.lowering import Elementwise
+from hlo_opt.ops.reduction.online import together as steps_together
 from hlo_opt.ops.reduction.reducers import is_wide
 from hlo_opt.ops.sets import rounds_nothing
 from hlo_opt.ops.spec import OpKind, OpSpec, find
@@ -219,8 +220,13 @@ def _amount(shift: Instruction) -> int:
     return int(literal.value)  # type: ignore[arg-type]  # an array of one integer
 
 
-def of_fold(fold: Instruction) -> Work:
-    """The work of folding one element: of the reducer, without rounding in a wide fold, or of a multiply-add."""
+def of_fold(fold: Instruction, together: int = 1) -> Work:
+    """The work of folding one element: of the reducer, without rounding in a wide fold, or of a multiply-add; or, where
+    a thread has several elements `together`, of its share of the steps that fold them at once."""
+    steps = steps_together(fold) if together > 1 else None
+    if steps is not None:
+        of_all = of_body(steps.base) + of_body(steps.rescale)
+        return of_body(steps.highest) + of_body(steps.add) + of_all * (1 / together)
     called = list(fold.called())
     return sum((of_body(c, rounds=not is_wide(fold)) for c in called), NOTHING) if called else Work(1)
 

@@ -261,6 +261,7 @@ def walks(region: Region, segment: Segment[RowsAndColumns], launch: Launch) -> l
             registers=part.registers,
         ),
         part.sums,
+        part.together,
     )
     early = row_reduction.along_rows(region, part)
     if early and own > 1:

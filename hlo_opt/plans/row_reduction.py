@@ -165,6 +165,11 @@ class Rows:
         return vector
 
     @property
+    def together(self) -> int:
+        """Elements that a thread has at a time, for folds that are quicker so. Lanes of a host have one each."""
+        return 1 if self.in_lanes else self.vector
+
+    @property
     def is_of_one_lane(self) -> bool:
         """Whether a lane of a host folds a row alone, one element after another: the row is shorter than the lanes that
         would share it, or they would be busy for less than two rounds. Then lanes neither meet nor wait, and what is
@@ -496,6 +501,7 @@ def walks(region: Region, segment: Segment[Rows], launch: Launch) -> list[Walk]:
             registers=-(-part.slots // 2) if halves else 0,
             limits={} if part.is_peeled else {REDUCED: part.columns},
         ),
+        together=part.together,
     )
     walks = [
         replace(walk, in_pieces=True) if level < len(part.joints) and part.joints[level] else walk

@@ -14,7 +14,7 @@ from hlo_opt.plans import Plan, plan, region_of
 from tests.small_modules import H100
 
 ROWS = 132
-COLUMNS = {"f32": LONGEST_KEPT + 17, "bf16": 8 * LONGEST_KEPT + 17}
+COLUMNS = {"f32": 2 * LONGEST_KEPT + 17, "bf16": 16 * LONGEST_KEPT + 17}
 """Registers hold two numbers of bf16 each, and a row that L2 holds is quickly read again."""
 FEW = 7
 OLDER = replace(H100, compute_capability=80)
