@@ -183,7 +183,7 @@ def measure(kind: str, fault: str, files: list[Path], known: Mapping[str, str], 
                 return questions.failure_kind(failure)
             if str(fused) == known.get(file.name):
                 return None
-            return questions.differs(module, fused, backend, 0, is_quick=True)
+            return questions.differs(module, fused, backend, 0, "plain", is_quick=True)
 
     for file in files:
         answer = trials.one(lambda f=file: shown(f))  # type: ignore[misc]

@@ -30,6 +30,7 @@ from hlo_opt.cutting.questions import (
     comparison,
     differs,
     failure_kind,
+    quick_ways,
 )
 from hlo_opt.cutting.trials import Trials, left_as
 from hlo_opt.diag import HloOptError, ParseError, UsageError, VerifyError, did_you_mean
@@ -37,6 +38,7 @@ from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Module
 from hlo_opt.jax.conversion import text_of
 from hlo_opt.passes.run import Outcome
+from hlo_opt.runtime.check.forms import CheckedForms
 from hlo_opt.text import parse, print_module, verify
 from hlo_opt.text.frames import source_location
 
@@ -165,9 +167,8 @@ def watch_of(text: str, target: DeviceTarget, backend: str = "auto", seed: int =
     """The question for the text of an option: `check`, `nan` or `kernels > 3`. Raises UsageError."""
     words = " ".join(text.split())
     if words == CHECK:
-        backends = [("numpy", True), ("host", True)] if backend == "auto" else [(backend, True)]
-        backends.append((backend, False))
-        return Watch(CHECK, tuple(partial(_checked, b, seed, q, is_ours) for b, q in backends))
+        quick = (partial(_checked, *way, seed, True, is_ours) for way in quick_ways(backend))
+        return Watch(CHECK, (*quick, partial(_checked, backend, "both", seed, False, is_ours)))
     if words.lower() == NAN:
         return Watch(NAN, (lambda first, module, text: HasNan(seed).ask(module, text) or NO,))
     match = COMPARED.fullmatch(words)
@@ -194,13 +195,13 @@ def by_command(command: Command) -> Watch:
 
 
 def _checked(
-    backend: str, seed: int, is_quick: bool, is_ours: bool, first: Module, module: Module, text: str
+    backend: str, form: CheckedForms, seed: int, is_quick: bool, is_ours: bool, first: Module, module: Module, text: str
 ) -> str | None:
     try:
         verify(parse(text), allow_unknown=not is_ours)
     except (ParseError, VerifyError) as error:
         return failure_kind(error) if is_ours else None
-    difference = differs(first, module, backend, seed, is_quick=is_quick)
+    difference = differs(first, module, backend, seed, form, is_quick=is_quick)
     if difference is not None and difference.startswith("run: HLO") and not is_ours:
         return None
     return difference or NO

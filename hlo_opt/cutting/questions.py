@@ -31,7 +31,9 @@ from hlo_opt.fusion.summary import module_summary
 from hlo_opt.ir import Module
 from hlo_opt.passes.run import Outcome
 from hlo_opt.runtime.check.compare import check, on_named_devices
-from hlo_opt.runtime.executable import compile
+from hlo_opt.runtime.check.forms import FORMS, CheckedForms
+from hlo_opt.runtime.executable import choose_backend, compile
+from hlo_opt.runtime.host.compiler import has_compiler
 from hlo_opt.text import parse, verify
 
 Fuse = Callable[[Module], Outcome]
@@ -44,6 +46,7 @@ ENDED = "run: no end"
 """The answer of a module of which a kernel crashes or does not come to an end."""
 FUSING_ENDED = "fuse: no end"
 """The answer of a module that fusing crashes on or does not come to an end with."""
+DIFFERS, IN_LANES = "differs", "differs in the lanes form only"
 LEAST_RUN, ALLOWED_RUN = 10.0, 5
 """What kernels may take that are built already: in seconds by the clock, and as a multiple of the time in which the
 interpreter runs the module and they are built."""
@@ -107,8 +110,7 @@ class FuseFails:
 @dataclass(frozen=True)
 class CheckFails:
     """Fusing it ends in an error, or the fused module computes other values on the backend; in a try also a crash, and
-    what takes more than `limit` seconds. The quick ways use one set of inputs; without a wish for a backend, the first
-    of them runs no kernels."""
+    what takes more than `limit` seconds. The ways are those of `quick_ways`, and all of a check."""
 
     fuse: Fuse
     backend: str = "auto"
@@ -116,31 +118,51 @@ class CheckFails:
     limit: float | None = None
 
     def ways(self) -> Sequence[Callable[[Module, str], str | None]]:
-        quick = ("numpy", "host") if self.backend == "auto" else (self.backend,)
+        def by(backend: str, form: CheckedForms) -> Callable[[Module, str], str | None]:
+            return lambda module, text: self.ask(module, backend, form, is_quick=True)
 
-        def on(backend: str) -> Callable[[Module, str], str | None]:
-            return lambda module, text: self.ask(module, backend, is_quick=True)
+        def all_of_it(module: Module, text: str) -> str | None:
+            return self.ask(module, self.backend, "both", is_quick=False)
 
-        return [*map(on, quick), lambda module, text: self.ask(module, self.backend, is_quick=False)]
+        return [*(by(*way) for way in quick_ways(self.backend)), all_of_it]
 
-    def ask(self, module: Module, backend: str, *, is_quick: bool) -> str | None:
+    def ask(self, module: Module, backend: str, form: CheckedForms = "both", *, is_quick: bool) -> str | None:
         failure, fused = _failure_of_fusing(self.fuse, module, self.limit)
-        return failure or differs(module, fused, backend, self.seed, is_quick=is_quick, limit=self.limit)
+        return failure or differs(module, fused, backend, self.seed, form, is_quick=is_quick, limit=self.limit)
+
+
+def quick_ways(backend: str) -> list[tuple[str, CheckedForms]]:
+    """The backends and forms of kernels that show most differences, each with one compilation at most; without a wish
+    for a backend, the first of them runs no kernels."""
+    name = choose_backend(backend)[0]
+    ways: list[tuple[str, CheckedForms]] = [("numpy", "plain")] if backend == "auto" else []
+    if name == "host":
+        return [*ways, *(("host", form) for form in FORMS)]
+    if backend == "auto":
+        return [*ways, ("host", "plain")] if name == "cupy" and has_compiler() else ways
+    return [(name, "plain")]
 
 
 def differs(
-    module: Module, other: Module, backend: str, seed: int, *, is_quick: bool, limit: float | None = None
+    module: Module,
+    other: Module,
+    backend: str,
+    seed: int,
+    form: CheckedForms = "both",
+    *,
+    is_quick: bool,
+    limit: float | None = None,
 ) -> str | None:
-    """How another module differs: it computes other values, ends in an error, or, in a try, with a crash or not within
-    `limit` seconds; None where it does not differ. Quick: on one set of inputs. Raises EvaluationError where the first
-    module cannot run, and TimeoutError at a try's limit."""
+    """How another module differs: it computes other values (in the lanes form alone, or not), ends in an error, or, in
+    a try, with a crash or not within `limit` seconds; None where it does not differ. Quick: on one set of inputs.
+    Raises EvaluationError where the first module cannot run, and TimeoutError at a try's limit."""
     inputs, executable, began = None, None, time.monotonic()
     if is_quick:
         inputs = device_inputs(module, seed)
         evaluate(module, inputs[0])
     try:
-        if inputs is not None and len(inputs) == 1 and on_named_devices(module, other)[0] is module:
-            executable = compile(other, backend, form="plain")  # what follows takes no compiler's time
+        if form != "both" and inputs is not None and len(inputs) == 1 and on_named_devices(module, other)[0] is module:
+            executable = compile(other, backend, form=form)  # what follows takes no compiler's time
             limit = limit or max(LEAST_RUN, ALLOWED_RUN * (time.monotonic() - began))
         leave(ENDED, limit)
         report = check(
@@ -150,12 +172,17 @@ def differs(
             seed=seed,
             backend=backend,
             executable=executable,
+            form=form,
         )
     except TimeoutError:
         raise
     except Exception as failure:
         return f"run: {failure_kind(failure)}"
-    return None if report.ok else "differs"
+    if report.ok:
+        return None
+    if form == "lanes":
+        return differs(module, other, backend, seed, "plain", is_quick=is_quick, limit=limit) or IN_LANES
+    return IN_LANES if report.wrong == ("lanes",) else DIFFERS
 
 
 @dataclass(frozen=True)

@@ -223,6 +223,17 @@ def over_draws(reports: Sequence[OutputReport]) -> OutputReport:
     )
 
 
+def over_forms(reports: Sequence[OutputReport]) -> OutputReport:
+    """The reports on one output for several forms of a program as one: the worst of each."""
+    if len(reports) == 1:
+        return reports[0]
+    return replace(
+        over_draws(reports),
+        loose=max(r.loose for r in reports),
+        weak=next((r.weak for r in reports if r.weak), None),
+    )
+
+
 def _worst(reports: Sequence[OutputReport]) -> OutputReport:
     """The first report with the largest differences of all."""
     return replace(

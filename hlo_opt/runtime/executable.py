@@ -137,6 +137,12 @@ class Executable:
             return evaluate_devices(self.module, arrays, max_steps=self._max_steps)
         return self._executor.run_devices(arrays)
 
+    def limit_steps(self, max_steps: int | None) -> None:
+        """As `max_steps` of `compile`, for a module that did not run yet."""
+        self._max_steps = max_steps
+        if self._executor is not None:
+            self._executor.max_steps = max_steps
+
     def resident(self, inputs: Sequence[Array]) -> Callable[[], None]:
         """As `resident_devices`, for a module for one device."""
         return self.resident_devices([inputs])

@@ -57,7 +57,7 @@ def test_equal_modules_agree_and_say_where() -> None:
     assert result.ok and result.first is None and result.backend == "host" and result.inputs == "seed 0"
     (report,) = result.outputs
     assert 0 < report.share < 1 and report.rounded and not result.weak and not result.rewritten
-    assert str(result).startswith("agrees on host (asked for), 1 output, differences are ")
+    assert str(result).startswith("agrees on host in both forms (asked for), 1 output, differences are ")
     assert f" % of the allowed rounding error: at most {report.max_error:.3g} in out0, " in str(result)
 
 
@@ -167,7 +167,7 @@ def test_a_wrong_kernel_is_caught_and_its_first_element_shown(monkeypatch: pytes
     result = check(module, module, backend="host")
     assert broken and not result.ok and result.first is not None
     assert result.first.index == (1, 2) and result.first.ulp > result.first.bound
-    assert str(result).startswith("differs on host (asked for): out0[1, 2]: expected ")
+    assert str(result).startswith("differs on host in the plain form only (asked for): out0[1, 2]: expected ")
 
 
 @pytest.mark.parametrize(

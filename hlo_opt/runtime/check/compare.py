@@ -28,12 +28,16 @@ from hlo_opt.ops.collective.module_devices import (
 )
 from hlo_opt.ops.control.meaning import same_bits
 from hlo_opt.ops.values import ROWS
+from hlo_opt.runtime.check.forms import CheckedForms, being_built, built, forms_of, kernel_at_fault
 from hlo_opt.runtime.check.mistakes import Tried, tried
-from hlo_opt.runtime.differences import ElementDifference, OutputReport, over_devices, over_draws
-from hlo_opt.runtime.executable import Executable, compile, entry_inputs, entry_shapes
+from hlo_opt.runtime.differences import ElementDifference, OutputReport, over_devices, over_draws, over_forms
+from hlo_opt.runtime.executable import Executable, entry_inputs, entry_shapes
 from hlo_opt.runtime.numpy import Reference
-from hlo_opt.runtime.rounding.analysis import analyse_devices
+from hlo_opt.runtime.rounding.analysis import Analysis, analyse_devices
 from hlo_opt.runtime.rounding.verdict import compared
+
+Analyses = dict[bool, list[Analysis]]
+"""The analyses of the original on some inputs, on every device, by whether the other module may round elsewhere."""
 
 MORE_STEPS, TIMES_STEPS = 100_000, 16
 """Iterations of loops that another module may take, and how many more for each iteration of the original."""
@@ -53,6 +57,11 @@ class CheckReport:
     unreached     what none of the inputs reached (a choice of a select, a branch of a conditional), and faults in the
                   original that these outputs would not show
     trials        how many faults were injected to find those
+    forms         on the host, the forms of kernels that ran: `plain`, the emitted text, and `lanes`, which `run`,
+                  `bench` and the hook for JAX run. Elsewhere none
+    wrong         the forms among these that differ
+    kernel        where the lanes form alone differs: the kernel at fault and what it computes; empty where it is not
+                  known
     """
 
     ok: bool
@@ -68,6 +77,9 @@ class CheckReport:
     draws: int = 1
     unreached: tuple[Way, ...] = ()
     trials: int = 0
+    forms: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+    kernel: str = ""
 
     @property
     def max_ulp(self) -> float:
@@ -82,11 +94,18 @@ class CheckReport:
         if self.ok:
             number, devices = len(self.outputs), math.prod(self.devices)
             times = f" on {devices} devices" if devices > 1 else ""
-            verdict = f"agrees on {self.backend} ({self.why}), {number} output{'' if number == 1 else 's'}{times}"
+            verdict = f"agrees on {self._place()}, {number} output{'' if number == 1 else 's'}{times}"
             weak = f", weak in {len(self.weak)} of them" if self.weak else ""
             return f"{verdict}, {self._closeness()}{weak}"
-        where = f"differs on {self.backend} ({self.why})"
+        where = f"differs on {self._place()}"
         return f"{where}: {self.first}" if self.first is not None else where
+
+    def _place(self) -> str:
+        """The backend, with the forms of kernels that the verdict is about, and why it is this backend."""
+        forms = self.forms if self.ok else self.wrong
+        words = "" if not forms else "in both forms " if len(forms) > 1 else f"in the {forms[0]} form "
+        alone = "only " if not self.ok and len(forms) < len(self.forms) else ""
+        return f"{self.backend} {words}{alone}({self.why})"
 
     def _closeness(self) -> str:
         """How close agreeing outputs are, in words."""
@@ -119,10 +138,11 @@ def check(
     elided: Elided = None,
     precise: bool = False,
     executable: Executable | None = None,
+    form: CheckedForms = "both",
 ) -> CheckReport:
     """Run the original in the NumPy interpreter and the other module on a backend, on the same inputs, and compare.
 
-    Both run on all their devices.
+    Both run on all their devices. On the host the other module runs in both forms of its kernels.
 
     inputs  one array per entry parameter, tuples flattened. For modules with several devices, a list of these with an
             entry per device or one for all. Without inputs, several sets are drawn: see `reaching_inputs`
@@ -131,7 +151,8 @@ def check(
     memory_limit  bytes that may be held at once, including both modules' outputs; None: unlimited. The analysis of
             rounding checks its own needs when it starts
     elided  as for `evaluate`: constants of the same name get the same values in both modules
-    executable  the other module, compiled already; None: it is compiled for the backend
+    executable  the other module, compiled already, in one form; None: it is compiled for the backend
+    form    on the host: `plain` or `lanes` alone (see `compile`), or both. With `sanitize` always `plain`
 
     Raises what `compile` and `run_devices` raise; EvaluationError for inputs that do not fit, or (HLO402, before
     anything is allocated) for want of memory; UsageError when the modules take different arrays or are for different
@@ -149,6 +170,7 @@ def check(
         "memory_limit": memory_limit,
         "precise": precise,
         "executable": executable,
+        "form": form,
     }
     try:
         return _checked(*both, per_device, **how)
@@ -183,56 +205,94 @@ def _checked(
     memory_limit: int | None,
     precise: bool,
     executable: Executable | None,
+    form: CheckedForms,
 ) -> CheckReport:
     devices = check_devices(original)
-    beside = 2 * devices * sum(bytes_of(shape) for shape in original.entry.root.shape.leaves())
+    runs = 1 if executable is not None else len(forms_of(form, backend, sanitize=sanitize))
+    beside = (1 + runs) * devices * sum(bytes_of(shape) for shape in original.entry.root.shape.leaves())
     check_memory(original, memory_limit, devices=devices, beside=beside, drawn=inputs is None)
-    trials_done = reached(original, seed, memory_limit) if inputs is None else _with_outputs(original, inputs, devices)
-    most = None if trials_done.steps is None else MORE_STEPS + TIMES_STEPS * trials_done.steps
-    executable = executable or compile(
-        fused, backend, sanitize=sanitize, form="plain", memory_limit=memory_limit, max_steps=most, precise=precise
-    )
-    by_draw: list[list[OutputReport]] = []
+    with (
+        being_built(fused, backend, form, sanitize=sanitize, precise=precise, memory_limit=memory_limit)
+        if executable is None
+        else built(executable)
+    ) as build:
+        trials_done = (
+            reached(original, seed, memory_limit) if inputs is None else _with_outputs(original, inputs, devices)
+        )
+        most = None if trials_done.steps is None else MORE_STEPS + TIMES_STEPS * trials_done.steps
+        executables = build(most)
+    by_form: dict[str, list[list[OutputReport]]] = {form: [] for form in executables}
+    wrong: list[str] = []
+    kernel = ""
     rewritten = False
     for draw in trials_done.draws:
-        try:
-            actual = executable.run_devices(draw.inputs)
-        except EndlessError as error:
-            raise CheckError(
-                f"loops of {fused.name} go on after {most} iterations; those of {original.name} end after "
-                f"{trials_done.steps}",
-                span=error.span,
-            ) from error
-        expected = draw.outputs
-        if len(expected[0]) != len(actual[0]):
-            raise CheckError(
-                f"{original.name} returns {len(expected[0])} arrays, {fused.name} {len(actual[0])}", code="HLO701"
+        known: Analyses = {}
+        for own_form, one in executables.items():
+            actual = _run_to_end(one, original, fused, draw, trials_done.steps, most)
+            by_device, moved = compare_outputs(
+                original,
+                fused,
+                draw.inputs,
+                draw.outputs,
+                actual,
+                seed,
+                memory_limit,
+                precise=one.precise,
+                known=known,
             )
-        by_device, moved = compare_outputs(
-            original, fused, draw.inputs, expected, actual, seed, memory_limit, precise=executable.precise
-        )
-        by_draw.append([over_devices(own) for own in zip(*by_device, strict=True)])
-        rewritten = rewritten or moved
-        if not _all_ok(by_device):
+            by_form[own_form].append([over_devices(own) for own in zip(*by_device, strict=True)])
+            rewritten = rewritten or moved
+            if not _all_ok(by_device):
+                wrong.append(own_form)
+        if wrong:
+            if wrong == ["lanes"] and len(executables) > 1 and devices == 1:
+                kernel = kernel_at_fault(executables["lanes"], draw.inputs[0], most)
             break
-    reports = tuple(over_draws(own) for own in zip(*by_draw, strict=True))
+    reports = tuple(
+        over_forms(of_forms)
+        for of_forms in zip(
+            *([over_draws(own) for own in zip(*by_draw, strict=True)] for by_draw in by_form.values()), strict=True
+        )
+    )
     if devices > 1 and all(_tells_nothing(original, draw.inputs) for draw in trials_done.draws):
         reports = tuple(replace(r, weak=r.weak or "all devices have the same inputs") for r in reports)
     first = next((r.first for r in reports if not r.ok), None)
+    main = next(iter(executables.values()))
     return CheckReport(
         all(r.ok for r in reports),
-        executable.backend,
-        executable.why,
+        main.backend,
+        main.why,
         f"seed {seed}" if inputs is None else "given",
         reports,
         first,
-        executable.report(),
+        main.report(),
         rewritten,
         counts(original),
-        draws=len(by_draw),
+        draws=max(map(len, by_form.values())),
         unreached=trials_done.unseen,
         trials=trials_done.trials,
+        forms=tuple(filter(None, executables)),
+        wrong=tuple(filter(None, wrong)),
+        kernel=kernel,
     )
+
+
+def _run_to_end(
+    executable: Executable, original: Module, fused: Module, draw: Draw, steps: int | None, most: int | None
+) -> list[list[Array]]:
+    """The outputs on every device. Raises CheckError where loops take more than `most` iterations, those of the
+    original `steps`, or where the module returns another number of arrays."""
+    try:
+        actual = executable.run_devices(draw.inputs)
+    except EndlessError as error:
+        raise CheckError(
+            f"loops of {fused.name} go on after {most} iterations; those of {original.name} end after {steps}",
+            span=error.span,
+        ) from error
+    wanted, got = len(draw.outputs[0]), len(actual[0])
+    if wanted != got:
+        raise CheckError(f"{original.name} returns {wanted} arrays, {fused.name} {got}", code="HLO701")
+    return actual
 
 
 def reached(original: Module, seed: int = 0, memory_limit: int | None = None) -> Tried:
@@ -316,11 +376,13 @@ def compare_outputs(
     memory_limit: int | None = None,
     *,
     precise: bool = True,
+    known: Analyses | None = None,
 ) -> tuple[list[list[OutputReport]], bool]:
     """The reports of all outputs, per device, and whether roundings at other places were allowed.
 
     inputs, expected, actual  a list per device
     precise  whether the other module's backend divides as the host does (`Executable.precise`)
+    known    the analyses on these inputs so far, for another comparison; it grows
 
     The original is analysed only if some output differs in its bits. If differences exceed the rounding of its own
     operations, and the other module is not the same graph, that module may compute in another order, or without some
@@ -331,11 +393,12 @@ def compare_outputs(
     reports = [compared(original, e, a, None) for e, a in pairs]
     if _all_ok(reports):
         return reports, False
-    devices = len(inputs)
+    devices, known = len(inputs), {} if known is None else known
     check_memory(original, memory_limit, devices=devices, beside=_analysis_bytes(original, devices))
     for rewritten in (False, True):
-        analyses = analyse_devices(original, inputs, seed, rewritten=rewritten, precise=precise)
-        reports = [compared(original, e, a, analysis) for (e, a), analysis in zip(pairs, analyses, strict=True)]
+        if rewritten not in known:
+            known[rewritten] = analyse_devices(original, inputs, seed, rewritten=rewritten, precise=precise)
+        reports = [compared(original, e, a, own) for (e, a), own in zip(pairs, known[rewritten], strict=True)]
         if rewritten or _all_ok(reports) or _is_same_graph(original, other):
             break
     return reports, rewritten

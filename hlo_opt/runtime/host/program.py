@@ -77,7 +77,7 @@ class HostProgram:
         self.devices = 1
         """Devices of the last run."""
         self._reference = reference
-        self._most_steps = -1 if max_steps is None else max_steps
+        self.max_steps = max_steps
         self._library = HostLibrary(schedule.kernels, form=form)
         self._program = self.words = words_of(schedule, spread=form == "lanes")
         self._constants: list[Array] | None = None
@@ -175,7 +175,7 @@ class _Run:
             owner._functions.ctypes.data,
             owner._timings.ctypes.data,
             self.constants.ctypes.data,
-            owner._most_steps,
+            -1 if owner.max_steps is None else owner.max_steps,
             processors(),
         )
         self.table = (ctypes.c_uint64 * len(self.slots)).from_buffer(self.slots.data)
@@ -253,7 +253,7 @@ class _Run:
             )
         if status == _STEPS:
             loop = self.owner._program.loops[self.program.at_instruction].instruction
-            raise endless(loop, self.program.at_iterations, self.program.steps, self.owner._most_steps)
+            raise endless(loop, self.program.at_iterations, self.program.steps, self.program.most_steps)
 
     def _go(self, entry: int) -> int:
         program, *pointers = self.arguments

@@ -67,7 +67,7 @@ class SanitizedProgram:
         to run with."""
         self.schedule = schedule
         self.launches = 0
-        self._max_steps = max_steps
+        self.max_steps = max_steps
         self._preloaded = _runtime_libraries()
         self._library = self._watched = None
         if schedule.kernels:
@@ -95,7 +95,7 @@ class SanitizedProgram:
                 "target": self.schedule.target,
                 "library": str(self._library or ""),
                 "watched": str(self._watched or ""),
-                "max_steps": self._max_steps,
+                "max_steps": self.max_steps,
                 "inputs": inputs,
                 "all_devices": all_devices,
             }
