@@ -345,4 +345,3 @@ def running_norm(x: Array) -> Any:
         return jax.nn.softmax(x, 1) - 1 / 16 + 0.5 * x
 
     return rounds(25, step, x)
-

@@ -38,7 +38,8 @@ def dla(key: Array) -> Any:
         way = jax.random.randint(first, (walkers,), 0, 4)
         x = (x + jnp.where(way == 0, 1, jnp.where(way == 1, -1, 0))) % size
         y = (y + jnp.where(way == 2, 1, jnp.where(way == 3, -1, 0))) % size
-        near = sum(jnp.roll(grid, by, axis) for axis in (0, 1) for by in (1, -1)) > 0
+        across, along = (jnp.roll(grid, 1, axis) + jnp.roll(grid, -1, axis) for axis in (0, 1))
+        near = across + along > 0
         stops = near[x, y]
         grid = grid.at[x, y].max(stops.astype(jnp.int32))
         fresh = jax.random.randint(second, (2, walkers), 0, size)
@@ -103,7 +104,9 @@ def last_writer(x: Array, at: Array, key: Array) -> Any:
     return lax.scan(step, (jnp.zeros(16), x), shifts)
 
 
-@loop("block", of("uint8", 48, 48, low=0, high=2), s32(40, low=0, high=48), s32(40, low=0, high=48), couples=("scatter",))
+@loop(
+    "block", of("uint8", 48, 48, low=0, high=2), s32(40, low=0, high=48), s32(40, low=0, high=48), couples=("scatter",)
+)
 def langton(cells: Array, x: Array, y: Array) -> Any:
     """Ants that turn by the colour of their cell, and change it."""
     dx, dy = jnp.array([0, 1, 0, -1]), jnp.array([1, 0, -1, 0])
