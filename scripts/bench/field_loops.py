@@ -50,7 +50,7 @@ def pcg_grid(b: Array) -> Any:
     return rounds(15, step, (jnp.zeros((24, 24)), b, z, z))[0]
 
 
-@loop("block", f32(32, 32), couples=("while",), heavy=True)
+@loop("launches", f32(32, 32), couples=("while",), heavy=True)
 def adi_heat(u: Array) -> Any:
     """Heat by alternating directions: tridiagonal solutions along rows, then along columns."""
     a = 0.25
@@ -74,7 +74,13 @@ def adi_heat(u: Array) -> Any:
     return rounds(10, lambda u: solved(solved(u).T).T, u)
 
 
-@loop("block", f32(6, 6, low=0.1, high=1), f32(6, 5, low=0.1, high=1), s32(40, low=0, high=5), couples=("while",))
+@loop(
+    "launches",
+    f32(6, 6, low=0.1, high=1),
+    f32(6, 5, low=0.1, high=1),
+    s32(40, low=0, high=5),
+    couples=("dynamic-update-slice",),
+)
 def em_hmm(move: Array, emit: Array, seen: Array) -> Any:
     """Baum-Welch for a model of six states: forward and backward in scans, then new tables."""
 
@@ -136,7 +142,7 @@ def burgers(u: Array) -> Any:
     return rounds(80, step, u)
 
 
-@loop("block", f32(64), couples=("reduce",), heavy=True)
+@loop("launches", f32(64), couples=("pad",), heavy=True)
 def nelder_step(x: Array) -> Any:
     """Gradient descent with a line search that halves until the loss falls."""
 
@@ -251,7 +257,7 @@ def branch_machine(x: Array) -> Any:
     return jax.vmap(one)(x)
 
 
-@loop("block", f32(96), words(2), couples=("sort",))
+@loop("launches", f32(96), words(2), couples=("topk",))
 def sorted_tournament(x: Array, key: Array) -> Any:
     """A genetic search: the better half stays, its copies change."""
 

@@ -1,12 +1,12 @@
 """The ladder of loops: python -m scripts.bench.loops [--only WORD] [--time] [--rounds N] [--seconds S] [--out FILE]
 
 For each loop of `loop_programs.py`, `coupled_loops.py`, `further_loops.py`, `gradient_loops.py`, `state_loops.py`,
-`narrow_loops.py`, `mixed_loops.py`, `method_loops.py`, `nested_loops.py`, `solver_loops.py`, `lattice_loops.py` and
-`estimate_loops.py`: the
-rung that was written down and the rung that preset `default` reaches, what brings its lanes together where it stays a
-loop, launches and estimated microseconds on an H100 as XLA fuses it (preset xla-2026) and as we do. `--time` runs both
-on this machine's CPU, backend `host` and XLA:CPU in turn: the median ratio of pairs, with its quartiles. Prints a
-table; exits with 1 where a rung is lower than written down.
+`narrow_loops.py`, `mixed_loops.py`, `method_loops.py`, `nested_loops.py`, `solver_loops.py`, `lattice_loops.py`,
+`estimate_loops.py`, `scattered_loops.py` and `field_loops.py`: the rung that was written down and the rung that
+preset `default` reaches, what brings its lanes together where it stays a loop, launches and estimated microseconds on
+an H100 as XLA fuses it (preset xla-2026) and as we do. `--time` runs both on this machine's CPU, backend `host` and
+XLA:CPU in turn: the median ratio of pairs, with its quartiles. Prints a table; exits with 1 where a rung is lower
+than written down.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from hlo_opt.runtime.schedule import build_schedule
 from scripts.bench import (  # noqa: F401  # the loops of the table
     coupled_loops,
     estimate_loops,
+    field_loops,
     further_loops,
     gradient_loops,
     lattice_loops,
@@ -39,6 +40,7 @@ from scripts.bench import (  # noqa: F401  # the loops of the table
     mixed_loops,
     narrow_loops,
     nested_loops,
+    scattered_loops,
     solver_loops,
     state_loops,
 )

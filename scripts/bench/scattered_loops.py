@@ -13,7 +13,7 @@ from scripts.bench.loop_table import Array, loop, rounds
 from scripts.programs.case import f32, of, s32, words
 
 
-@loop("block", s32(700, low=0, high=200), s32(700, low=0, high=200), couples=("scatter",))
+@loop("launches", s32(700, low=0, high=200), s32(700, low=0, high=200), couples=("scatter",))
 def breadth_first(source: Array, target: Array) -> Any:
     """Distances from node 0 along edges, until nothing changes."""
 
