@@ -79,7 +79,8 @@ class InBlock(Phases):
 
     def segment(self, block: int) -> Segment[InBlock]:
         """One block, alone in its launch."""
-        return Segment(self, 1, aliases=self.aliases, own=tuple(n for n, _ in self.aliases))
+        meets = any(cell.scatters and not cell.in_order for cell in self.cells)
+        return Segment(self, 1, aliases=self.aliases, own=tuple(n for n, _ in self.aliases), meets=meets)
 
     @property
     def held(self) -> frozenset[Instruction]:

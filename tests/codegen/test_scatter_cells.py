@@ -87,3 +87,12 @@ def test_many_updates_in_order_stay_launches() -> None:
     fused, _ = hlo_opt.fuse(module)
     assert any("scatter" in kernel.kind for kernel in build_schedule(fused).kernels)
     assert not check(module, fused, backend="host").wrong
+
+
+@pytest.mark.parametrize(
+    ("type_", "combined", "size", "count"), [("s32", SUM, 96, 700), ("f32", SUM, 96, 700), ("f32", LAST, 700, 96)]
+)
+def test_threads_make_updates_without_a_race(type_: str, combined: str, size: int, count: int) -> None:
+    module = hlo_opt.parse(text_of(type_, combined, size, count, size + 9))
+    fused, _ = hlo_opt.fuse(module)
+    assert not check(module, fused, backend="host", sanitize=True).wrong
