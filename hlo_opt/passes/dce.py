@@ -49,7 +49,7 @@ class DeadCodeElimination(Pass):
 def sweep(computation: Computation, effects: set[Computation]) -> bool:
     """Remove what nothing uses from a computation. `effects` are computations that hold side effects. True when
     anything was removed."""
-    ordered = {p for i in computation.instructions for p in i.control_predecessors}
+    ordered = _waited_for(computation)
     todo = [i for i in computation.instructions if not i.users]
     changed = False
     while todo:
@@ -67,16 +67,23 @@ def sweep(computation: Computation, effects: set[Computation]) -> bool:
     return changed
 
 
+def _waited_for(computation: Computation) -> set[Instruction]:
+    """What others wait for without reading it."""
+    return {p for i in computation.instructions for p in i.control_predecessors}
+
+
 def _with_several_outputs(computation: Computation) -> list[Instruction]:
-    """Fusions with several outputs whose users each read one of them, users first."""
+    """Fusions with several outputs whose users each read one of them, users first. None that waits or is waited for:
+    the proof knows these by all of their outputs."""
     if not computation.called:  # as most
         return []
+    ordered = _waited_for(computation)
     return [
         i
         for i in reversed(list(computation.instructions))
         if i.shape.elements is not None
         and fused(i) is not None
-        and not (i.is_root or is_boundary_fusion(i))
+        and not (i.is_root or is_boundary_fusion(i) or i in ordered or i.control_predecessors)
         and all(tuple_index(user) is not None for user in i.users)
     ]
 

@@ -273,8 +273,11 @@ def test_what_only_an_unneeded_result_reads_goes_too():
         f"{WRITTEN}, sharding={{{{replicated}}, {{replicated}}, {{replicated}}}}\nx = {V} get-tuple-element(f), "
         f"index=1\nROOT r = {V} negate(x)",
         f"ROOT {WRITTEN}",
+        f"w = {V} abs(p)\n{WRITTEN}, control-predecessors={{w}}\nx = {V} get-tuple-element(f), index=1\nROOT r = {V} "
+        f"negate(x)",
+        f"{WRITTEN}\nx = {V} get-tuple-element(f), index=1\nROOT r = {V} negate(x), control-predecessors={{f}}",
     ],
-    ids=["aliases", "library", "whole", "two-callers", "waits", "sharding", "root"],
+    ids=["aliases", "library", "whole", "two-callers", "waits", "sharding", "root", "kernel-waits", "waited-for"],
 )
 def test_results_that_are_named_or_shared_stay(lines: str):
     module, _ = run(DeadCodeElimination(), READ + lines, bodies=OF_TWO)
