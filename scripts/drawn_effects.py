@@ -195,8 +195,9 @@ def answer(instruction: Instruction, operands: Sequence[Any], key: object) -> An
     if instruction.word("distribution") == "rng_normal":
         return np.asarray(first + second * np.clip(generator.normal(size=shape.dimensions), -2, 2)).astype(dtype)
     low, high = min(first, second), max(first, second)
-    made = generator.uniform(low, high, shape.dimensions)
-    return np.clip(np.asarray(made).astype(dtype), np.asarray(low).astype(dtype), np.asarray(high).astype(dtype))
+    made = np.asarray(generator.uniform(low, high, shape.dimensions)).astype(dtype)
+    inside = np.clip(made, np.asarray(low).astype(dtype), np.asarray(high).astype(dtype))
+    return np.asarray(inside).astype(dtype)  # NumPy clips scalars of bf16 and f8 in f32
 
 
 def _drawn(shape: Shape, generator: np.random.Generator) -> Any:
