@@ -145,6 +145,8 @@ def same(expected: str, actual: str) -> bool:
     lines = [re.escape(line) for line in expected.splitlines()]
     pattern = "".join(r"(?:.*\n)*?" if line == r"\.\.\." else f"{line}\n" for line in lines)
     pattern = re.sub(r"^check:.*$", "check:.*", pattern, flags=re.MULTILINE)
+    # how far rounding goes is the processor's and the compiler's
+    pattern = re.sub(r"^(\\ \\ out\d+:).*$", r"\1.*", pattern, flags=re.MULTILINE)
     return re.fullmatch(pattern, actual) is not None
 
 
