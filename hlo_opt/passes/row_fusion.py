@@ -112,7 +112,7 @@ class _Work:
     def _pays(self, joint: _Joint) -> bool:
         if joint.main is None:
             return False
-        kernel_plan = plan(region_of(self.module, joint.main.fusion()), self.target)
+        kernel_plan = plan(region_of(self.module, joint.main.fusion()[0]), self.target)
         if (
             not isinstance(kernel_plan, Plan)
             or len(kernel_plan.segments) != 1
@@ -121,7 +121,7 @@ class _Work:
             return False
         together = price(kernel_plan, self.target).us
         if joint.after is not None:
-            together += self._us(joint.after.fusion())
+            together += self._us(joint.after.fusion()[0])
         apart = [self._price(i) for i in (joint.producer, joint.consumer)]
         return together <= WORTH * math.fsum(apart)
 
@@ -266,7 +266,8 @@ class _Joint:
             self.main = main
             return
         hero = next(i for i in reduces if spaces.get(i) == space)
-        rows = row_reduction.of(region_of(self.module, main.fusion()), Folded(space, ((hero,),), ()), self.target)
+        fusion, copies = main.fusion()
+        rows = row_reduction.of(region_of(self.module, fusion), Folded(space, ((copies[hero],),), ()), self.target)
         stretch = stretch_of(rows, self.target)
         if stretch == space.kept or any(i in late and i.shape.element_count > space.reduced for i in results):
             return
@@ -323,10 +324,10 @@ class _Kernel:
         inputs = [i for i in members if i in stops or i.parent is not None]
         return cls(results, inputs, [i for i in members if i not in stops and i.parent is None])
 
-    def fusion(self) -> Instruction:
-        """A fusion that is no part of a module."""
-        body, _ = self._body()
-        return Instruction("joint", "fusion", body.root.shape, list(self.inputs), {"calls": Called(body)})
+    def fusion(self) -> tuple[Instruction, dict[Instruction, Instruction]]:
+        """A fusion that is no part of a module, and its members by their originals."""
+        body, copies = self._body()
+        return Instruction("joint", "fusion", body.root.shape, list(self.inputs), {"calls": Called(body)}), copies
 
     def _body(self) -> tuple[Computation, dict[Instruction, Instruction]]:
         """A computation of copies, and the copies by their originals."""

@@ -9,6 +9,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.plans import Plan, plan, region_of
+from hlo_opt.runtime.check.compare import check
 from tests.small_modules import H100
 
 PASSES = "instruction-fusion,cse,dce,row-fusion,cse,dce"
@@ -194,3 +195,36 @@ ENTRY e {
         kernels[wait] = [i.opcode for i in fused.entry.instructions if i.opcode in ("fusion", "reduce")]
     one, several = kernels.values()
     assert len(one) == 1 and len(several) > 1
+
+
+def test_rotations_in_few_long_rows_are_counted_in_the_joint_kernel() -> None:
+    """How many blocks share a row depends on the work for an element, and a rotation's on what reads its shifts: a row
+    of the joint kernel must be planned from the members of that kernel."""
+    whole, columns = "8,16384", "16384"
+    text = f"""HloModule m
+
+{SUM}
+ENTRY e {{
+  bits = u32[{whole}] parameter(0)
+  g = f32[{whole}] parameter(1)
+  zero = f32[] constant(0)
+  thirteen = u32[] constant(13)
+  rest = u32[] constant(19)
+  left = u32[{whole}] broadcast(thirteen), dimensions={{}}
+  right = u32[{whole}] broadcast(rest), dimensions={{}}
+  up = u32[{whole}] shift-left(bits, left)
+  down = u32[{whole}] shift-right-logical(bits, right)
+  turned = u32[{whole}] or(up, down)
+  noise = f32[{whole}] convert(turned)
+  gw = f32[{whole}] multiply(g, noise)
+  s = f32[8] reduce(gw, zero), dimensions={{1}}, to_apply=sum
+  many = f32[{whole}] broadcast(s), dimensions={{0}}
+  dx = f32[{whole}] subtract(gw, many)
+  first = f32[{columns}] reduce(dx, zero), dimensions={{0}}, to_apply=sum
+  ROOT t = (f32[{whole}], f32[{columns}]) tuple(dx, first)
+}}
+"""
+    module = hlo_opt.parse(text)
+    made = hlo_opt.fuse(module, target=H100)[0]
+    hlo_opt.verify(made)
+    assert not check(module, made, backend="host").wrong
