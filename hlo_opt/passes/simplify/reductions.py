@@ -356,6 +356,12 @@ _MOST_FOLDED = 1 << 16
 """The most elements that are folded here."""
 
 
+_PRODUCTS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
+"""The bits of a product by type, of the types of whose numbers products are as good as sums."""
+_MOST_TIMES = 1 << 15
+"""The greatest power of two of f16."""
+
+
 @rule(
     "sum-of-same",
     "reduce",
@@ -392,10 +398,6 @@ def sum_of_same(i: Instruction, site: Site) -> Instruction | None:
     return value if len(places) == len(kept) else site.broadcast(value, i.shape.dimensions, places)
 
 
-_PRODUCTS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
-"""The bits of a product by type."""
-
-
 def _times(value: Instruction, count: int, site: Site) -> Instruction | None:
     """Each element `count` times, rounded once; None where no type holds the count. Small floats are multiplied in
     f32, in which their folds add up, where they do not hold it."""
@@ -411,7 +413,3 @@ def _times(value: Instruction, count: int, site: Site) -> Instruction | None:
         return None
     wide = site.convert(value, F32)
     return site.convert(site.elementwise("multiply", wide, site.full(array(F32, *sizes), count)), kind)
-
-
-_MOST_TIMES = 1 << 15
-"""The greatest power of two of f16."""

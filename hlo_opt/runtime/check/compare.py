@@ -221,7 +221,7 @@ def _checked(
         )
         most = None if trials_done.steps is None else MORE_STEPS + TIMES_STEPS * trials_done.steps
         executables = build(most)
-    by_form: dict[str, list[list[OutputReport]]] = {form: [] for form in executables}
+    by_form: dict[str, list[list[OutputReport]]] = {own: [] for own in executables}
     wrong: list[str] = []
     kernel = ""
     rewritten = False
