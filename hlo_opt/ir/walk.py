@@ -54,6 +54,21 @@ def reached(starts: Iterable[N], edges: Callable[[N], Iterable[N]]) -> set[N]:
     return found
 
 
+def match(one: N, other: N, below: Callable[[N, N], Iterable[tuple[N, N]] | None]) -> bool:
+    """Whether two graphs match, pair by pair from the first: `below` says which pairs must match for one to do so; None
+    where it does not. Each pair is asked for once."""
+    todo, seen = [(one, other)], {(one, other)}
+    while todo:
+        pairs = below(*todo.pop())
+        if pairs is None:
+            return False
+        for pair in pairs:
+            if pair not in seen:
+                seen.add(pair)
+                todo.append(pair)
+    return True
+
+
 def are_in_order(nodes: Iterable[N], needs: Callable[[N], Sequence[N]]) -> bool:
     """Whether each node comes after those that it needs: `needed_first` of them all would leave their order alone, but
     takes several times as long to say so."""

@@ -2,7 +2,7 @@
 
 import hlo_opt
 from hlo_opt.ir import Computation, edit
-from hlo_opt.ir.walk import are_in_order, needed_by, needed_first, post_order
+from hlo_opt.ir.walk import are_in_order, match, needed_by, needed_first, post_order
 
 TEXT = """HloModule m
 
@@ -48,6 +48,21 @@ def test_nodes_in_order_are_those_that_needed_first_leaves_alone():
     needs = {1: [], 2: [1], 3: [1, 2]}
     for nodes in ([1, 2, 3], [2, 1, 3], [3, 2, 1], [1, 3, 2]):
         assert are_in_order(nodes, needs.__getitem__) == (needed_first(nodes, needs.__getitem__) == nodes)
+
+
+def test_graphs_match_pair_by_pair_and_each_pair_is_asked_for_once():
+    below = {"a": "bc", "b": "d", "c": "d", "d": "", "A": "BC", "B": "D", "C": "D", "D": ""}
+    asked = []
+
+    def alike(one: str, other: str) -> list[tuple[str, str]] | None:
+        asked.append(one + other)
+        return list(zip(below[one], below[other], strict=True)) if one.upper() == other else None
+
+    assert match("a", "A", alike)
+    assert sorted(asked) == ["aA", "bB", "cC", "dD"]
+    assert not match("a", "B", alike)
+    below["A"] = "BB"  # the second operand is another one
+    assert not match("a", "A", alike)
 
 
 def unordered() -> Computation:

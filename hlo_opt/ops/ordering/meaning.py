@@ -8,6 +8,7 @@ import numpy as np
 
 from hlo_opt.ir import Computation, ElementType, Instruction
 from hlo_opt.ir.values import Array
+from hlo_opt.ir.walk import match
 from hlo_opt.library.order import order_by
 from hlo_opt.ops.numeric import total_order
 from hlo_opt.ops.ordering.table import sorted_dimension
@@ -116,33 +117,27 @@ def mirrored(left: Instruction, right: Instruction, *, bitcasts: bool = False) -
     bitcasts of scalars as elementwise, for callers that can compute them.
     """
     side: int | None = None
-    seen: set[tuple[Instruction, Instruction]] = set()
-    todo = [(left, right)]
-    while todo:
-        pair = todo.pop()
-        if pair in seen:
-            continue
-        seen.add(pair)
-        a, b = pair
+
+    def below(a: Instruction, b: Instruction) -> list[tuple[Instruction, Instruction]] | None:
+        nonlocal side
         if a.parameter_number is not None and b.parameter_number is not None:
             first = a.parameter_number % 2
             if a.parameter_number ^ b.parameter_number != 1 or side not in (None, first):
                 return None
             side = first
-            continue
+            return []
         spec = find(a.opcode)
         same = a.opcode == b.opcode and a.shape.same_values(b.shape) and len(a.operands) == len(b.operands)
         if not same or a.parameter_number is not None or spec is None or a.shape.rank or not a.shape.is_array:
             return None
         if a.opcode == "constant":
-            if a.literal is None or a.literal != b.literal:
-                return None
-            continue
+            return [] if a.literal is not None and a.literal == b.literal else None
         of_bits = bitcasts and a.opcode == "bitcast" and a.shape.type.bits == a.operands[0].shape.type.bits
         if (spec.kind is not OpKind.ELEMENTWISE and not of_bits) or dict(_meaningful(a)) != dict(_meaningful(b)):
             return None
-        todo.extend(zip(a.operands, b.operands, strict=True))
-    return side
+        return list(zip(a.operands, b.operands, strict=True))
+
+    return side if match(left, right, below) else None
 
 
 def _meaningful(instruction: Instruction) -> list[tuple[str, str]]:

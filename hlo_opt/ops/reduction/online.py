@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from hlo_opt.ir import Called, Computation, ElementType, Instruction, array, edit
 from hlo_opt.ir.element_type import PRED
+from hlo_opt.ir.walk import match
 from hlo_opt.ops.sets import keeps_values
 from hlo_opt.ops.writer import Writer
 
@@ -100,22 +101,18 @@ def online_reducer(writer: Writer, kind: ElementType) -> None:
 
 def _same(value: Instruction, model: Instruction) -> bool:
     """Whether two values are computed alike."""
-    stack, seen = [(value, model)], set[tuple[Instruction, Instruction]]()
-    while stack:
-        pair = stack.pop()
-        if pair in seen:
-            continue
-        seen.add(pair)
-        one, other = pair
+
+    def below(one: Instruction, other: Instruction) -> list[tuple[Instruction, Instruction]] | None:
         alike = one.opcode == other.opcode and one.shape == other.shape and len(one.operands) == len(other.operands)
         if not alike or one.parameter_number != other.parameter_number or _number(one) != _number(other):
-            return False
+            return None
         if one.attributes.get("direction") != other.attributes.get("direction"):
-            return False
+            return None
         if any(isinstance(v, Called) for v in one.attributes.values()):
-            return False
-        stack += zip(one.operands, other.operands, strict=True)
-    return True
+            return None
+        return list(zip(one.operands, other.operands, strict=True))
+
+    return match(value, model, below)
 
 
 def _number(value: Instruction) -> float | None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.attribute import PaddingDimension
+from hlo_opt.ir.walk import match
 from hlo_opt.ops.spec import OpKind, find
 
 SHORTEST = 4
@@ -326,28 +327,23 @@ class _Reader:
 
 def _is_same(combination: Combination, root: Instruction, binds: Callable[[Leaf, Instruction], bool]) -> bool:
     """Whether a value is computed as a combination says; `binds` says it of what the combination reads."""
-    todo, seen = [(combination.root, root)], set[tuple[Instruction, Instruction]]()
-    while todo:
-        pair = todo.pop()
-        if pair in seen:
-            continue
-        seen.add(pair)
-        ours, theirs = pair
+    left = _MOST_NODES
+
+    def below(ours: Instruction, theirs: Instruction) -> list[tuple[Instruction, Instruction]] | None:
+        nonlocal left
+        left -= 1
         if ours in combination.leaves:
-            if not binds(combination.leaves[ours], theirs):
-                return False
-            continue
-        if len(seen) > _MOST_NODES or ours.opcode != theirs.opcode or ours.shape.type != theirs.shape.type:
-            return False
+            return [] if binds(combination.leaves[ours], theirs) else None
+        if left < 0 or ours.opcode != theirs.opcode or ours.shape.type != theirs.shape.type:
+            return None
         if _is_number(ours):
-            if not _is_number(theirs) or number_of(ours) != number_of(theirs):
-                return False
-            continue
-        said = [{n: str(v) for n, v in i.attributes.items() if n in _MEANING} for i in pair]
+            return [] if _is_number(theirs) and number_of(ours) == number_of(theirs) else None
+        said = [{n: str(v) for n, v in i.attributes.items() if n in _MEANING} for i in (ours, theirs)]
         if said[0] != said[1] or len(ours.operands) != len(theirs.operands):
-            return False
-        todo += zip(ours.operands, theirs.operands, strict=True)
-    return True
+            return None
+        return list(zip(ours.operands, theirs.operands, strict=True))
+
+    return match(combination.root, root, below)
 
 
 _MEANING = frozenset({"direction", "type", "exponent_bits", "mantissa_bits", "result_accuracy"})
