@@ -229,8 +229,9 @@ def square_of_abs(i: Instruction, site: Site) -> Instruction | None:
     "square-of-root",
     "multiply",
     "sqrt x * sqrt x = x where x is an absolute value or such",
-    "HLO leaves the last places of a root open, and x is the exact product, rounded; no x is -0 or below",
+    "as it is in real numbers; no x is -0 or below",
     of="sqrt",
+    differs="the root and the product round no more: up to two units in the last place",
 )
 def square_of_root(i: Instruction, site: Site) -> Instruction | None:
     left, right = i.operands
