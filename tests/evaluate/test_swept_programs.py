@@ -3,6 +3,7 @@ thousands."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
@@ -53,6 +54,40 @@ def test_they_agree_with_xla_and_in_every_preset(judge: Judge) -> None:
         why = judged(program, preset_names(), judge, counts) if kind != "effects" else None
         assert why is None, f"{number}: {why}\n{print_module(program.module)}"
     assert counts.outcomes["compared with XLA:CPU"] >= 6
+
+
+OF_CONSTANTS = """HloModule m
+
+ENTRY e {
+  k = f32[] constant(2.702694)
+  x = f32[5,5,5] broadcast(k), dimensions={}
+  center = f32[5] broadcast(k), dimensions={}
+  one = f32[] constant(1)
+  ones = f32[5] broadcast(one), dimensions={}
+  all = f32[5,5,5] broadcast(one), dimensions={}
+  norm = (f32[5,5,5], f32[5], f32[5]) batch-norm-training(x, ones, center), epsilon=0.5, feature_index=2
+  near = f32[5,5,5] get-tuple-element(norm), index=0
+  part = f32[1,1,5] slice(near), slice={[0:1], [0:1], [0:5]}
+  mean = f32[5] reshape(part)
+  grad = (f32[5,5,5], f32[5], f32[5]) batch-norm-grad(x, center, mean, ones, all), epsilon=0.5, feature_index=2
+  ROOT scale = f32[5] get-tuple-element(grad), index=1
+}
+"""
+
+
+@dataclasses.dataclass
+class Closed:
+    """A program without parameters."""
+
+    module: Module
+
+    def inputs(self, device: int = 0) -> list[np.ndarray]:
+        return []
+
+
+def test_what_hangs_on_the_rounding_of_constants_is_no_difference(judge: Judge) -> None:
+    """The mean's last place is all that is left: no input can be moved to see that it does not matter."""
+    assert judged(Closed(hlo_opt.parse(OF_CONSTANTS)), [], judge, Counts()) is None
 
 
 TWO = """HloModule m, replica_count=2, num_partitions=2
