@@ -10,6 +10,7 @@ loop as a thunk that launches the kernels of its body for each iteration (xla/ba
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Self
@@ -133,10 +134,14 @@ class StoredValue:
 
     def terms_read(self, index: Index, term: Expression) -> Iterator[tuple[int, Index]]:
         """(operand number, index) of each element that a term reads, for the element at `index`. Consecutive terms are
-        neighbours in memory where possible."""
-        for number, read in _reads(self.value):
-            sizes = [read.symbols[d] for d in _order(self.value)]
-            digits = dict(zip(_order(self.value), delinearize(term, sizes), strict=True))
+        neighbours in memory where possible. Of a `select-and-scatter`, whose source has fewer terms than its operand,
+        a term reads the element that comes round."""
+        reads = _reads(self.value)
+        widest = _order(self.value) if reads else []
+        for number, read in reads:
+            order = widest if len(read.symbols) == len(widest) else range(len(read.symbols))
+            sizes = [read.symbols[d] for d in order]
+            digits = dict(zip(order, delinearize(modulo(term, math.prod(sizes)), sizes), strict=True))
             yield number, read.apply(index, [digits[d] for d in range(len(sizes))])
 
     @property
@@ -166,8 +171,9 @@ class StoredValue:
         most = min(threads // max(1, size), self.terms // FEWEST_TERMS, block)
         if in_lanes and self.terms >= FEWEST_TERMS * LANES:
             most = max(most, LANES)  # one after another, teams are as quick as threads, and a vector reads a row
-        is_ordered = bool(list(self.value.called())) and not may_be_reordered(self.value)
-        if most < 2 or not shares_terms(self.value) or self.value.shape.type.is_complex or is_ordered:
+        if most < 2 or not shares_terms(self.value) or self.value.shape.type.is_complex:
+            return self
+        if list(self.value.called()) and not may_be_reordered(self.value):
             return self
         ways, apart = 1 << most.bit_length() - 1, 1
         _, strides = _strides(self.value)
