@@ -29,7 +29,8 @@ def fft_call(
 
 
 def cholesky_factors(xp: ModuleType, full: Array) -> Array:
-    """The lower Cholesky factors of matrices [batch, n, n]; NaN for a matrix that is not positive definite."""
+    """The lower Cholesky factors of matrices [batch, n, n]; NaN in all places for a matrix that is not positive
+    definite, as one that holds NaN."""
     import contextlib
 
     guard: Any = contextlib.nullcontext()
@@ -39,12 +40,13 @@ def cholesky_factors(xp: ModuleType, full: Array) -> Array:
         guard = cupyx.errstate(linalg="raise")
     with guard:
         try:
-            return xp.linalg.cholesky(full)
+            factors = xp.linalg.cholesky(full)
         except xp.linalg.LinAlgError:
             factors = xp.full(full.shape, xp.nan, full.dtype)
             for number in range(len(full)):
                 with contextlib.suppress(xp.linalg.LinAlgError):
                     factors[number] = xp.linalg.cholesky(full[number])
+    factors[xp.isnan(factors).any(axis=(-1, -2))] = xp.nan  # LAPACK leaves what stands before the first NaN
     return factors
 
 

@@ -19,15 +19,17 @@ class Pulls(Choices):
     """Writes a scatter as a comparison of each place with each index, and a fold."""
 
     def started(self, scatter: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
-        """A scatter of one array into a copy that nothing else reads, so that it may change it where it lies. None for
-        another operation, and for one whose updates no kernel can make in place: of elements that share a byte, and of
-        complex numbers."""
+        """A scatter of one array into a copy that nothing else reads, so that it may change it where it lies; of no
+        update, that copy. None for another operation, and for one whose updates no kernel can make in place: of elements
+        that share a byte, and of complex numbers."""
         if not combines_updates(scatter) or len(operands) != 3 or not scatter.shape.is_array:
             return None
         kind = scatter.shape.type
         if kind.per_byte > 1 or kind.is_complex or any(scatter.shape.dynamic) or operands[0].shape != scatter.shape:
             return None
         start = self.emit("copy", operands[0].shape, operands[0])
+        if not operands[2].shape.element_count:
+            return start
         return edit.clone_into(self.computation, scatter, [start, *operands[1:]])
 
     def pulled(self, scatter: Instruction, operands: Sequence[Instruction], most: int) -> Instruction | None:

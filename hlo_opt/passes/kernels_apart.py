@@ -51,6 +51,13 @@ class KernelsApart(Expansion):
         return changed
 
 
+def has(kernel: Instruction, values: Iterable[Instruction]) -> bool:
+    """Whether these values of a kernel's plan are in its computation: a plan is of one in which nothing stands for other
+    operations, and no narrow float is only moved (`region_of`)."""
+    body = fused(kernel)
+    return all(value.parent is body for value in values)
+
+
 def copied(body: Computation) -> tuple[Computation, dict[Instruction, Instruction]]:
     """A copy of a kernel's computation, and its instructions by those of the computation."""
     copy = edit.clone_computation(body)

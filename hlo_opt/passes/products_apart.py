@@ -18,7 +18,7 @@ from hlo_opt.analysis.graph.inlining import is_plain_fusion
 from hlo_opt.ir import Computation, Instruction, edit
 from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops.sets import fused, is_product, tuple_elements, tuple_index
-from hlo_opt.passes.kernels_apart import KernelsApart, copied, kernel_of
+from hlo_opt.passes.kernels_apart import KernelsApart, copied, has, kernel_of
 from hlo_opt.plans import Plan
 from hlo_opt.plans.instructions import of_value
 from hlo_opt.plans.products import OfProduct
@@ -53,7 +53,7 @@ def _product_of(kernel: Instruction, kernel_plan: Plan) -> Instruction | None:
     """The product that the plan computes in tiles, or the first of them; else one that a routine computes faster than
     the kernel."""
     part = kernel_plan.segments[0].part
-    if isinstance(part, OfProduct):
+    if isinstance(part, OfProduct) and has(kernel, [part.first]):
         return part.first
     return next((i for i in kernel.called_by("calls").instructions if is_product(i) and _is_for_a_routine(i)), None)
 

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from hlo_opt.analysis.graph.inlining import is_plain_fusion
 from hlo_opt.ir import Instruction, edit
 from hlo_opt.ops.sets import fused
-from hlo_opt.passes.kernels_apart import KernelsApart, copied, kernel_of, take_out
+from hlo_opt.passes.kernels_apart import KernelsApart, copied, has, kernel_of, take_out
 from hlo_opt.passes.reduction_splitter import LEAST, longest_of_runs, put_two
 from hlo_opt.plans import Plan
 from hlo_opt.plans.folding import Folded, ends_in_one_pass
@@ -41,7 +41,7 @@ class ReductionsApart(KernelsApart):
         # an output of the size of what is reduced would read it once more, in the second kernel
         if not ends_in_one_pass(kernel_plan.region, Folded(part.space, part.levels, part.roots)):
             return None
-        return partial(_take_apart, kernel, part.levels[0])
+        return partial(_take_apart, kernel, part.levels[0]) if has(kernel, part.levels[0]) else None
 
 
 def _is_apart(i: Instruction) -> bool:

@@ -23,7 +23,7 @@ from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops.lowering import Element
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.ops.sets import fused, is_elementwise, looped
-from hlo_opt.passes.kernels_apart import KernelsApart, take_out
+from hlo_opt.passes.kernels_apart import KernelsApart, has, take_out
 from hlo_opt.plans import Plan
 from hlo_opt.plans import instructions as work_of
 from hlo_opt.plans.kinds import kind_of
@@ -56,7 +56,7 @@ class RepeatsApart(KernelsApart):
 
     def change(self, kernel: Instruction, kernel_plan: Plan) -> Callable[[], object] | None:
         values = _to_take_out(kernel_plan)
-        return partial(take_out, kernel, values) if values else None
+        return partial(take_out, kernel, values) if values and has(kernel, values) else None
 
 
 def _may_repeat(i: Instruction) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 import hlo_opt
+from hlo_opt.passes import run
 from hlo_opt.runtime.check.compare import check
 from hlo_opt.runtime.schedule import build_schedule
 
@@ -79,6 +80,14 @@ def test_a_scatter_is_a_cell_of_a_block(type_: str, combined: str, size: int, co
     assert [kernel.kind for kernel in build_schedule(fused).kernels] == ["block-loop"]
     report = check(module, fused, backend="host")
     assert not report.wrong, str(report)
+
+
+def test_a_scatter_of_no_update_is_its_operand() -> None:
+    text = text_of("u8", LAST, 96, 0, 96).replace("bound = s32[] constant(7)", "bound = s32[] constant(200)")
+    module = hlo_opt.parse(text)
+    fused = run(module, "default", simplify="never").module
+    assert [kernel.kind for kernel in build_schedule(fused).kernels] == ["block-loop"]
+    assert not check(module, fused, backend="host").wrong
 
 
 def test_many_updates_in_order_stay_launches() -> None:

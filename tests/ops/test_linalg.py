@@ -51,9 +51,11 @@ def test_cholesky_reads_one_triangle_and_clears_the_other(family: Any, lower: bo
 
 
 def test_cholesky_of_an_indefinite_matrix_is_nan_for_that_one_only(family: Any) -> None:
-    value = np.stack([np.eye(2), -np.eye(2)]).astype(np.float32)
-    (got,) = family.run("f32[2,2,2] cholesky(f32[2,2,2]), lower=true", value)
-    assert np.array_equal(got[0], np.eye(2)) and np.isnan(got[1]).all()
+    odd = np.array([[1, 0], [np.nan, 1]])
+    for values in ([np.eye(2), -np.eye(2)], [np.eye(2), odd]):
+        value = np.stack(values).astype(np.float32)
+        (got,) = family.run("f32[2,2,2] cholesky(f32[2,2,2]), lower=true", value)
+        assert np.array_equal(got[0], np.eye(2)) and np.isnan(got[1]).all()
 
 
 @pytest.mark.parametrize("left", [True, False])

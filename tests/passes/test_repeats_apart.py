@@ -75,6 +75,15 @@ def test_values_of_one_shape_share_a_kernel() -> None:
     assert kernels(made) == 2
 
 
+def test_values_within_a_nested_fusion_stay() -> None:
+    """The plan is of the kernel with nested fusions inlined: its values are in no computation of the module."""
+    inner = "HloModule m\ng {\n  y = f32[400,500] parameter(0)\n  ROOT t = f32[400,500] tanh(y)\n}\n"
+    text = str(blur("v = f32[400,500] negate(x)", rows=400, columns=500, taps=3))
+    text = text.replace("negate(%x)", "fusion(%x), kind=kLoop, calls=g").replace("HloModule m\n", inner)
+    module = hlo_opt.parse(text)
+    assert kernels(expanded(module, H100, IN_LANES)) == 1
+
+
 @pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler")
 def test_results_stay_the_same() -> None:
     module = blur("v = f32[400,500] tanh(x)", rows=400, columns=500, taps=3)
