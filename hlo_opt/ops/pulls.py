@@ -20,8 +20,8 @@ class Pulls(Choices):
 
     def started(self, scatter: Instruction, operands: Sequence[Instruction]) -> Instruction | None:
         """A scatter of one array into a copy that nothing else reads, so that it may change it where it lies; of no
-        update, that copy. None for another operation, and for one whose updates no kernel can make in place: of elements
-        that share a byte, and of complex numbers."""
+        update, that copy. None for another operation, and for one whose updates no kernel can make in place: of
+        elements that share a byte, and of complex numbers."""
         if not combines_updates(scatter) or len(operands) != 3 or not scatter.shape.is_array:
             return None
         kind = scatter.shape.type

@@ -52,8 +52,8 @@ class KernelsApart(Expansion):
 
 
 def has(kernel: Instruction, values: Iterable[Instruction]) -> bool:
-    """Whether these values of a kernel's plan are in its computation: a plan is of one in which nothing stands for other
-    operations, and no narrow float is only moved (`region_of`)."""
+    """Whether these values of a kernel's plan are in its computation: a plan is of one in which nothing stands for
+    other operations, and no narrow float is only moved (`region_of`)."""
     body = fused(kernel)
     return all(value.parent is body for value in values)
 
