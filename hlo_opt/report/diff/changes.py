@@ -138,7 +138,8 @@ def changes(matched: Matched) -> tuple[list[Change], Counts]:
                 continue
             details = _details(context, site, twin)
             if site in renumbered:
-                details = (Detail("number", *(str(s.instruction.parameter_number) for s in (site, twin))), *details)
+                before, now = (str(s.instruction.parameter_number) for s in (site, twin))
+                details = (Detail("number", before, now), *details)
             moved = twin.scope is not other
             if moved:
                 details = (Detail("computation", one.computation.name, twin.scope.computation.name), *details)
@@ -152,13 +153,13 @@ def changes(matched: Matched) -> tuple[list[Change], Counts]:
     for one, other in matched.scopes.items():
         for old, new, detail in _results(context, one, other, known) if one not in applied else ():
             rows.add(Change("changed", old, new, (detail,), order=starts[other] + len(other.sites)))
-    before, now = repeats(matched.old, lost), repeats(matched.new, added)
+    again, repeated = repeats(matched.old, lost), repeats(matched.new, added)
     for site in lost:
         stood = _stood(site, starts, span)
-        rows.add(Change("lost", site, holds=_holds(site), again=before.get(site), order=stood))
+        rows.add(Change("lost", site, holds=_holds(site), again=again.get(site), order=stood))
     for site in added:
         place = starts[site.scope] + site.index
-        rows.add(Change("added", None, site, holds=_holds(site), again=now.get(site), order=place))
+        rows.add(Change("added", None, site, holds=_holds(site), again=repeated.get(site), order=place))
     for change in rows.seen.values():
         change.old_source, change.new_source = (
             "" if site is None else _line(module, site)
