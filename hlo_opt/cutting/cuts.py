@@ -257,15 +257,20 @@ def _take_no_detour(i: Instruction) -> None:
 
 def _earlier(i: Instruction) -> Iterator[int]:
     """The numbers of instructions before this one, of its shape, that may stand for it: the first with its opcode; in a
-    computation that is called, also the first parameter or element of one."""
+    computation that is called, also the first parameter or element of one. For an element of a tuple, only the same
+    element."""
     module = i.computation.module
     is_entry = module is not None and i.computation is module.entry
     is_alike = is_input = False
-    if tuple_index(i) is not None:
-        return
+    index = tuple_index(i)
     for number, other in enumerate(itertools.islice(i.computation.instructions, EARLIEST)):
         if other is i:
             return
+        if index is not None:
+            if tuple_index(other) == index and other.operands == i.operands:
+                yield number
+                return
+            continue
         if other in i.operands or not other.shape.same_values(i.shape):
             continue
         if other.opcode == i.opcode and not is_alike:

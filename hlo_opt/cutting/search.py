@@ -50,9 +50,10 @@ instructions."""
 SMALLEST = "HloModule m\n\nENTRY e {\n  p = f32[2]{0} parameter(0)\n  ROOT n = f32[2]{0} negate(p)\n}\n"
 SLOW = 1 << 16
 """Elements of all arrays from which on the values take longer than the compiler."""
-QUICK = 8
-"""The least size of dimensions that come down at first, for the time of a try. Where they are 1, what reads another
-element reads none, and the operations that do so cannot stand for each other any more."""
+QUICK = 32
+"""The least size of dimensions that come down at first, for the time of a try. Smaller arrays may get another kind of
+kernel, in which a fault of this one is not. Where they are 1, what reads another element reads none, and the operations
+that do so cannot stand for each other any more."""
 MANY = 64
 """So many entries or outputs are tried one by one; of more, halves."""
 

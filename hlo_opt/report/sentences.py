@@ -50,13 +50,13 @@ CODES_NAMED = 4
 
 def sentence(decision: FusionDecision, room: int = COLUMNS) -> str:
     """Why an edge is as it is, in one plain sentence with its codes: what decides, then what would refuse it next. In
-    less room these are counted."""
+    less room these are counted, or there are three points for them."""
     if decision.fused:
         return f"fused by {decision.rule}"
     first, *others = decision.cause
     named = ", ".join(r.code for r in others[:CODES_TOLD])
     more = f"then {count(len(others))} more"
-    tails = [""] if not others else [more] if len(others) > CODES_TOLD else [f"then {named}", more]
+    tails = [""] if not others else [more, "..."] if len(others) > CODES_TOLD else [f"then {named}", more, "..."]
     sentences = [f"{first.short} ({', '.join(filter(None, (first.code, tail)))})" for tail in tails]
     return next((one for one in sentences if len(one) <= room), sentences[-1])
 
@@ -126,6 +126,9 @@ def first_page(
     columns = "what joining saves or costs, cause, change"
     if len(groups) < named:
         title, columns = f"{title}, grouped", "saving or cost, cause, change"
+    saving = [None if d.fused else prices.saved(d) for d, *_ in groups]
+    if len(groups) > 1 and all(saved is not None and saved < LEAST for saved in saving):
+        columns = "joining saves no time at any of these"
     every = "--all: all, " if len(groups) < len(asked) else ""
     page.add(Word(title, "bold"), f" ({every}-v: every reason): {columns}")
     pages = [edge_page(decision, prices, len(others)) for decision, *others in groups]
@@ -197,7 +200,7 @@ def edge_page(decision: FusionDecision, prices: EdgePrices, others: int = 0, *, 
     sentence."""
     page = Page()
     page.add(*_ends(decision, prices, others))
-    for line in _whole(sentence(decision, most * COLUMNS), most):
+    for line in _whole(sentence(decision, _room(most)), most):
         page.add(line)
     if change := advice(decision):
         for line in _whole(CHANGE + change, most):
@@ -208,8 +211,13 @@ def edge_page(decision: FusionDecision, prices: EdgePrices, others: int = 0, *, 
 def _whole(text: str, most: int) -> list[str]:
     """A sentence below an edge, in as many lines as it takes; of one that takes more than `most` the middle is left
     out."""
-    text = fit(text, most * (COLUMNS - 2 * len(INDENT)))
+    text = fit(text, _room(most))
     return textwrap.wrap(text, COLUMNS, initial_indent=INDENT, subsequent_indent=INDENT + "  ", break_on_hyphens=False)
+
+
+def _room(lines: int) -> int:
+    """The characters of a sentence in so many lines below an edge; of several lines some are not full."""
+    return COLUMNS - len(INDENT) if lines == 1 else lines * (COLUMNS - 2 * len(INDENT))
 
 
 def price_words(decision: FusionDecision, prices: EdgePrices) -> str:

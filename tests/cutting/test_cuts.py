@@ -225,3 +225,28 @@ ENTRY e {
 def test_an_array_turned_stands_for_one_of_which_a_part_is_updated():
     """What matters may be that elements meet, and then neither the part nor its place does."""
     assert ["call", "parameter", "parameter", "reverse"] in [opcodes(module) for module in all_made(WRITES)]
+
+
+KEPT = {"sine", "cosine", "tanh"}
+
+
+def test_equal_elements_of_a_tuple_become_one():
+    module = hlo_opt.parse(
+        """HloModule m
+
+ENTRY e {
+  t = (f32[9], f32[9]) parameter(0)
+  a = f32[9] get-tuple-element(t), index=1
+  b = f32[9] get-tuple-element(t), index=1
+  c = f32[9] get-tuple-element(t), index=0
+  x = f32[9] sine(a)
+  y = f32[9] cosine(b)
+  z = f32[9] tanh(c)
+  ROOT r = (f32[9], f32[9], f32[9]) tuple(x, y, z)
+}
+"""
+    )
+    found = [m for cut in cuts.single_cuts(module) if (m := made(module, cut)) is not None]
+    read = [[i.operands[0].name for i in m.entry.instructions if i.opcode in KEPT] for m in found]
+    assert ["a", "a", "c"] in read, "one element is read twice"
+    assert ["a", "b", "a"] not in read and ["a", "b", "b"] not in read, "other elements are not merged"

@@ -71,6 +71,19 @@ def test_an_edge_is_three_lines() -> None:
     assert len(lines) == 13
 
 
+def test_where_joining_saves_at_no_edge_the_title_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = report_on(run(hlo_opt.parse(TEXT), passes="instruction-fusion"))
+
+    def title(*saved: float | None) -> str:
+        values = dict(zip(map(id, report.refused), saved, strict=True))
+        monkeypatch.setattr(EdgePrices, "saved", lambda prices, decision: values[id(decision)])
+        return str(first_page(report, report.refused, most=10)).splitlines()[6]
+
+    assert title(0.0, -3.0) == "edges (-v: every reason): joining saves no time at any of these"
+    for saved in ((0.0, 3.0), (0.0, None)):
+        assert title(*saved) == "edges (-v: every reason): what joining saves or costs, cause, change"
+
+
 def test_a_long_price_does_not_touch_the_edge() -> None:
     report = report_on(run(hlo_opt.parse(TEXT), passes="instruction-fusion"))
     prices = EdgePrices(report)
@@ -102,6 +115,7 @@ def test_a_sentence_names_what_refuses_next_or_counts_it() -> None:
     assert sentence(edge((FORM, READ))) == f"{short} (FUS142, then FUS141)"
     assert sentence(edge((FORM, READ, LIBRARY)), room=120) == f"{short} (FUS142, then FUS141, FUS302)"
     assert sentence(edge((FORM, READ, LIBRARY)), room=95) == f"{short} (FUS142, then 2 more)"
+    assert sentence(edge((FORM, READ, LIBRARY)), room=88) == f"{short} (FUS142, ...)"
     many = (FORM, READ, LIBRARY, Reason.of("FUS203", count=9, limit=8))
     assert sentence(edge(many)) == f"{short} (FUS142, then 3 more)"
     fused = FusionDecision("p", "c", "e", "add", "dot", "some pass")

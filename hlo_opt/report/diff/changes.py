@@ -46,11 +46,13 @@ DEEPEST = 6
 
 @dataclass(frozen=True)
 class Detail:
-    """A property that changed: `layout`, `{1,0}`, `{0,1}`. A side without the property is empty."""
+    """A property that changed: `layout`, `{1,0}`, `{0,1}`. A side without the property is empty. `is_of_results`: it is
+    about what a computation returns, and not about the operation that it is reported with."""
 
     what: str
     old: str
     new: str
+    is_of_results: bool = False
 
 
 @dataclass(eq=False)
@@ -136,7 +138,8 @@ def changes(matched: Matched) -> tuple[list[Change], Counts]:
                 continue
             details = _details(context, site, twin)
             if site in renumbered:
-                details = (Detail("number", *(str(s.instruction.parameter_number) for s in (site, twin))), *details)
+                before, now = (str(s.instruction.parameter_number) for s in (site, twin))
+                details = (Detail("number", before, now), *details)
             moved = twin.scope is not other
             if moved:
                 details = (Detail("computation", one.computation.name, twin.scope.computation.name), *details)
@@ -150,13 +153,13 @@ def changes(matched: Matched) -> tuple[list[Change], Counts]:
     for one, other in matched.scopes.items():
         for old, new, detail in _results(context, one, other, known) if one not in applied else ():
             rows.add(Change("changed", old, new, (detail,), order=starts[other] + len(other.sites)))
-    before, now = repeats(matched.old, lost), repeats(matched.new, added)
+    again, repeated = repeats(matched.old, lost), repeats(matched.new, added)
     for site in lost:
         stood = _stood(site, starts, span)
-        rows.add(Change("lost", site, holds=_holds(site), again=before.get(site), order=stood))
+        rows.add(Change("lost", site, holds=_holds(site), again=again.get(site), order=stood))
     for site in added:
         place = starts[site.scope] + site.index
-        rows.add(Change("added", None, site, holds=_holds(site), again=now.get(site), order=place))
+        rows.add(Change("added", None, site, holds=_holds(site), again=repeated.get(site), order=place))
     for change in rows.seen.values():
         change.old_source, change.new_source = (
             "" if site is None else _line(module, site)
@@ -395,7 +398,7 @@ def _inputs(context: _Context, one: FlatSite, other: FlatSite) -> Iterator[Detai
                 agree = straight
         for place, (is_same, x, y) in enumerate(zip(agree, mine, theirs, strict=True)):
             if not is_same and x[0] not in context.fresh and y[0] not in context.fresh:
-                yield Detail(f"operand {place}", _input(x), _input(y))
+                yield Detail(f"operand {place}", *_told(x, y))
         return
     yield Detail("operands", *_gone(one, other))
 
@@ -426,6 +429,15 @@ def _input(leaf: SiteResult) -> str:
     return instruction.name + (f", result {result}" if instruction.shape.is_tuple else "")
 
 
+def _told(old: SiteResult, new: SiteResult) -> tuple[str, str]:
+    """What was read and what is read now. Where another value has the old one's name, also what it was called."""
+    texts = _input(old), _input(new)
+    if texts[0] != texts[1] or new[0].partner is None:
+        return texts
+    before = _input((new[0].partner, new[1]))
+    return texts[0], texts[1] if before == texts[1] else f"{texts[1]}, which was {before}"
+
+
 def _constant(instruction: Instruction) -> str:
     literal = instruction.literal
     assert literal is not None
@@ -444,7 +456,8 @@ def _results(
         old, new = (_last(one), _last(other)) if first is None else (first.partner, first)
         if first is not None and first.scope is one:
             old, new = first, first.partner
-        yield old, new, Detail(_of(one, "results"), _counted(one.results, fewer), _counted(other.results, more))
+        counted = _counted(one.results, fewer), _counted(other.results, more)
+        yield old, new, Detail(_of(other, "results"), *counted, is_of_results=True)
         return
     for place, (x, y) in enumerate(zip(one.results, other.results, strict=True)):
         if (
@@ -453,12 +466,15 @@ def _results(
             and context.fresh.isdisjoint((x[0], y[0]))
         ):
             what = f"result {place}" if len(one.results) > 1 else "result"
-            yield _last(one), _last(other), Detail(_of(one, what), _input(x), _input(y))
+            yield x[0], y[0], Detail(_of(other, what), *_told(x, y), is_of_results=True)
 
 
 def _of(scope: Scope, what: str) -> str:
-    """Results of a computation as they are told: not those of the operation that the line names."""
-    return f"{what} of {'the module' if scope.owner is None else 'the called computation'}"
+    """Results of a computation as they are told: not those of an operation."""
+    if scope.owner is None:
+        return f"{what} of the module"
+    name = next((name for name, body in scope.owner.bodies if body is scope), "computation")
+    return f"{what} of {scope.owner.instruction.name}'s {name}"
 
 
 SiteResult = tuple[FlatSite, int]

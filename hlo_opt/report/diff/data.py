@@ -57,7 +57,7 @@ def _change(change: Change) -> dict[str, object]:
         "what": sentence(change),
         "old": _end(change.old, change.old_source),
         "new": _end(change.new, change.new_source),
-        "details": [asdict(d) for d in change.details],
+        "details": [{"what": d.what, "old": d.old, "new": d.new} for d in change.details],
         "places": change.places,
         "again": None if change.again is None else change.again.instruction.name,
     }

@@ -173,8 +173,8 @@ def sentence(change: Change) -> str:
     """What a change is: names and opcodes, and what is another one now."""
     site = change.new or change.old
     details = "; ".join(map(detail, change.details))
-    if site is None:
-        return details
+    if site is None or (details and all(d.is_of_results for d in change.details)):
+        return details + _places(change)
     ends = dict.fromkeys(s.instruction.name for s in change.sites)
     text = f"{' -> '.join(ends)} ({site.opcode})"
     if details:
@@ -190,7 +190,11 @@ def sentence(change: Change) -> str:
             text += f", with {counted(change.holds, 'operation')} in what it calls"
         if not site.users and not site.roots:
             text += ", which nothing reads"
-    return text + (f", in {counted(change.places, 'place')}" if change.places > 1 else "")
+    return text + _places(change)
+
+
+def _places(change: Change) -> str:
+    return f", in {counted(change.places, 'place')}" if change.places > 1 else ""
 
 
 def _read(leaf: tuple[FlatSite, int]) -> str:
@@ -269,6 +273,10 @@ def _bytes(value: float) -> str:
 def seam_words(seam: Seam) -> list[str | Word]:
     """What is said of an edge on both sides."""
     words: list[str | Word] = []
+    if seam.old is not None and seam.new is not None and seam.passed:
+        told = [sentences.sentence(decision) for decision in (seam.old, seam.new)]
+        if told[0] == told[1]:
+            return ["refused on both sides: ", Word(told[0], "yellow")]
     for side, decision in (("old", seam.old), ("new", seam.new)):
         words.append(f"{'; ' if words else ''}{side} ")
         if decision is None:

@@ -164,8 +164,40 @@ def test_a_long_attribute_is_cut_around_what_differs():
 def test_results_that_come_in_another_number_are_told():
     nothing = "HloModule m\n\nENTRY e {\n  ROOT t = () tuple()\n}\n"
     one = "HloModule m\n\nENTRY e {\n  c = f32[] constant(1)\n  ROOT t = (f32[]) tuple(c)\n}\n"
-    assert told(nothing, one) == ["changed c (constant): results of the module 0 -> 1, with constant 1"]
+    assert told(nothing, one) == ["changed results of the module 0 -> 1, with constant 1"]
     assert told(nothing, nothing) == []
+
+
+TWO = """HloModule m
+
+ENTRY e {
+  x = f32[3]{0} parameter(0)
+  y = f32[3]{0} parameter(1)
+  s = f32[3]{0} sine(x)
+  c = f32[3]{0} cosine(y)
+  d = f32[3]{0} subtract(s, c)
+  ROOT t = (f32[3]{0}, f32[3]{0}, f32[3]{0}) tuple(s, c, d)
+}
+"""
+
+
+def test_results_that_changed_places_are_told_as_results():
+    assert told(TWO, TWO.replace("tuple(s, c, d)", "tuple(c, s, d)")) == [
+        "changed result 0 of the module s -> c",
+        "changed result 1 of the module c -> s",
+    ]
+
+
+def test_results_of_a_called_computation_are_told_with_what_calls_it():
+    assert told(LOOP, LOOP.replace("tuple(j, y)", "tuple(j, x)")) == ["changed result 1 of w's body y -> s, result 1"]
+
+
+def test_another_value_of_the_same_name_is_told_with_the_name_that_it_had():
+    swapped = TWO.replace("x =", "z =").replace("y =", "x =").replace("z =", "y =")
+    assert told(TWO, swapped) == [
+        "changed s (sine): operand 0 x -> x, which was y",
+        "changed c (cosine): operand 0 y -> y, which was x",
+    ]
 
 
 def test_a_loop_that_carries_one_array_more_says_so_and_no_more():
@@ -175,7 +207,7 @@ def test_a_loop_that_carries_one_array_more_says_so_and_no_more():
     new = new.replace("tuple(z, v)", "tuple(c, z, v)").replace(
         "  z = s32[]", "  c = f32[3]{0} constant({1, 2, 3})\n  z = s32[]"
     )
-    assert {line.split()[1] for line in told(LOOP, new)} == {"s", "w"}
+    assert {line.split()[1] for line in told(LOOP, new)} == {"s", "results", "w"}
     assert not any("operand 0 s" in line for line in told(LOOP, new))
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hlo_opt
+from hlo_opt.fusion.decision import FusionDecision
+from hlo_opt.report import sentences
 from hlo_opt.report.diff.changes import Detail
 from hlo_opt.report.diff.comparison import diff
-from hlo_opt.report.diff.page import as_page, detail, percent, short_shape, signed
+from hlo_opt.report.diff.kernels import Seam
+from hlo_opt.report.diff.page import as_page, detail, percent, seam_words, short_shape, signed
+from hlo_opt.report.page import Page
 
 TEXT = """HloModule m
 
@@ -25,6 +29,22 @@ def test_the_page_names_the_change_its_price_and_its_line():
     assert "    a -> b: old fused; new FUS504 pass-was-done (no rule of ours refuses it" in page
     assert "2 operations alike" not in page and "3 operations alike" in page
     assert "kernels as they are in the texts" in page.split("\n")[0]
+
+
+def test_an_edge_that_is_refused_alike_on_both_sides_is_told_once():
+    twice = TEXT.replace("tanh(p)", "dot(p, p), lhs_contracting_dims={0}, rhs_contracting_dims={0}")
+    twice = twice.replace("f32[4096,256]{1,0} dot", "f32[256,256]{1,0} dot").replace(
+        "f32[4096,256]{1,0} negate", "f32[256,256]{1,0} negate"
+    )
+    (refused,) = (d for d in hlo_opt.fuse(hlo_opt.parse(twice))[1] if not d.fused)
+
+    def told(old: FusionDecision | None) -> str:
+        page = Page()
+        page.add(*seam_words(Seam("a", "b", old, refused, passed=True)))
+        return str(page).rstrip()
+
+    assert told(refused) == f"refused on both sides: {sentences.sentence(refused)}"
+    assert told(None) == f"old fused; new {sentences.sentence(refused)}"
 
 
 def test_where_there_is_no_difference_it_says_so():
