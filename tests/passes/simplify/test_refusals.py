@@ -9,6 +9,7 @@ import hlo_opt
 from hlo_opt.ir import Module
 from hlo_opt.passes.run import run
 from hlo_opt.passes.simplified import simplified
+from hlo_opt.runtime.check.compare import check
 
 ITERATED = """HloModule m
 
@@ -75,6 +76,23 @@ most {
 ENTRY e {
   p = s32[4]{0} parameter(0), parameter_replication={true}
   ROOT r = s32[4]{0} all-reduce(p), channel_id=1, use_global_device_ids=true, replica_groups={{0,1}}, to_apply=most
+}
+"""
+COUNTED = """HloModule mHEADER
+
+sum {
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  ROOT c = s32[] add(a, b)
+}
+
+ENTRY e {
+  p = s32[4]{0} parameter(0), parameter_replication={true}
+  k = s32[] constant(3)
+  n = s32[8]{0} broadcast(k), dimensions={}
+  r = s32[4]{0} all-reduce(p), replica_groups={{0,1,2,3}}, to_apply=sum
+  s = s32[2]{0} reduce-scatter(n), replica_groups={{0,1,2,3}}, dimensions={0}, to_apply=sum
+  ROOT t = (s32[4]{0}, s32[2]{0}) tuple(r, s)
 }
 """
 MET = """HloModule m, replica_count=2
@@ -217,6 +235,17 @@ def test_what_is_the_same_on_replicas_may_differ_between_partitions(
 ) -> None:
     text = REPLICATED.replace("REPLICAS", str(replicas)).replace("PARTITIONS", str(partitions))
     assert ("all-reduce-of-replicated" in simpler(text)[2]) == taken
+
+
+@pytest.mark.parametrize("header", ["", ", replica_count=4"])
+def test_a_header_of_one_device_leaves_the_number_of_devices_open(header: str) -> None:
+    """Many dumps say nothing of devices, and their groups name all of them."""
+    module, made, fired = simpler(COUNTED.replace("HEADER", header))
+    assert {"sum-of-replicated", "all-reduce-of-same"} <= fired
+    assert check(module, made, backend="numpy").ok
+    own = np.arange(4, dtype=np.int32)
+    sums, parts = hlo_opt.evaluate(made, [own])
+    assert sums.tolist() == (own * 4).tolist() and parts.tolist() == [12, 12]
 
 
 @pytest.mark.parametrize(("wait", "taken"), [("", True), (", control-predecessors={q}", False)])
