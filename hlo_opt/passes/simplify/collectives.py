@@ -11,7 +11,7 @@ from hlo_opt.evaluate.program import face
 from hlo_opt.ir import Attribute, Instruction, Raw, array, edit
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
-from hlo_opt.ops.collective.module_devices import MOST, counted_by, counts, groups
+from hlo_opt.ops.collective.module_devices import MOST, counted_by, counts, groups, named
 from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.sets import IDEMPOTENT
 from hlo_opt.passes.simplify.reading import is_a, is_integer, known, uniform
@@ -285,7 +285,7 @@ def _on_device(value: Instruction, device: int, deepest: int) -> Array | None:
     if elements is not None:
         return elements if elements.size <= _MOST_NUMBERS else None
     if is_a(value, "partition-id", "replica-id"):
-        return np.asarray(device, value.shape.type.dtype) if _has_one_kind(value) else None
+        return np.asarray(device, value.shape.type.dtype) if _numbers_devices(value) else None
     spec = find(value.opcode)
     folded = spec is not None and spec.kind in (OpKind.ELEMENTWISE, OpKind.MOVEMENT) and not spec.side_effects
     plain = (folded or is_a(value, "dynamic-slice")) and not list(value.called()) and bool(value.operands)
@@ -302,8 +302,8 @@ _MOST_NUMBERS = 4096
 """The most elements of a table of places."""
 
 
-def _has_one_kind(i: Instruction) -> bool:
-    """Whether devices are numbered in one way: there are replicas or partitions, not both."""
+def _numbers_devices(i: Instruction) -> bool:
+    """Whether a replica's or a partition's number is a device's: there are none of the other kind."""
     module = i.computation.module
-    counts = [] if module is None else [module.attributes.get(n) for n in ("replica_count", "num_partitions")]
-    return sum(c is not None and c.text != "1" for c in counts) < 2
+    replicas, partitions = (1, 1) if module is None else named(module)
+    return (partitions if is_a(i, "replica-id") else replicas) == 1

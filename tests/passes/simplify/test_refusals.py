@@ -278,3 +278,30 @@ def test_bits_of_a_type_of_another_size_are_not_moved(text: str) -> None:
     x = np.arange(shape.element_count).reshape(shape.dimensions).astype(shape.type.dtype)
     (want,), (got,) = hlo_opt.evaluate(module, [x]), hlo_opt.evaluate(made, [x])
     assert want.tobytes() == got.tobytes()
+
+
+OWN = """HloModule m
+
+ENTRY e {
+  p = f32[2]{0} parameter(0)
+  places = s32[4]{0} constant({0, 2, 4, 6})
+  g = f32[8]{0} all-gather(p), channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3}}, dimensions={0}
+  own = u32[] replica-id()
+  other = u32[] partition-id()
+  number = u32[] NUMBER
+  place = s32[1]{0} dynamic-slice(places, number), dynamic_slice_sizes={1}
+  at = s32[] reshape(place)
+  part = f32[2]{0} dynamic-slice(g, at), dynamic_slice_sizes={2}
+  ROOT n = f32[2]{0} negate(part)
+}
+"""
+
+
+@pytest.mark.parametrize(("number", "taken"), [("copy(own)", True), ("copy(other)", True), ("add(own, other)", False)])
+def test_the_number_that_a_module_asks_for_says_what_its_devices_are(number: str, taken: bool) -> None:
+    text = OWN.replace("NUMBER", number)
+    for name in ("own", "other"):
+        text = text if name in number else "\n".join(x for x in text.splitlines() if f"  {name} =" not in x)
+    module, made, fired = simpler(text)
+    assert ("own-part-of-all-gather" in fired) == taken
+    assert check(module, made, backend="numpy").ok
