@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -11,15 +10,17 @@ from hlo_opt.ir import Attribute, Instruction, Literal, Module, edit
 from hlo_opt.ops.movement.table import slice_dimensions
 
 
-def faults(module: Module) -> Iterator[Module]:
+def faults(module: Module) -> dict[tuple[str, int], Module]:
     """Copies of a module with one fault each: another place or number, operands that have changed places, a result that
-    is turned round or not what it was."""
+    is turned round or not what it was. They are named by what it is, and the instruction's number."""
+    found = {}
     for change in (_another_place, _another_number, _turned_round, _opposite, _changed_places):
         for number in range(len(module.entry.instructions)):
             made = edit.clone_module(module)
             if change(list(made.entry.instructions)[number]):
                 edit.sort(made.entry)
-                yield made
+                found[change.__name__, number] = made
+    return found
 
 
 def _another_place(i: Instruction) -> bool:
