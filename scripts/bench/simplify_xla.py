@@ -9,8 +9,8 @@ count the instructions of all computations. Where XLA had to write the interface
 calls gone), both begin with what XLA began with, `before_optimizations`. A text that XLA leaves as it is, since its
 rule is off, is left out and counted, and so is one in which it calls a library by then that the text does not call; one
 that XLA:GPU does not compile has no figure. With `--check`, each original and its simplified module run on the same
-inputs; what has no values to compare (loops that never end, operations without a meaning, arrays that do not fit) is
-named.
+inputs, a text whose arrays do not fit with smaller sizes on which the same rules fire; what has no values to compare
+(loops that never end, operations without a meaning) is named.
 
 Prints the texts of which we leave more than XLA, worst first, and the shares. Exit code 1 where a text fails, or the
 share is below 80 %.
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import math
 import re
 import sys
 import warnings
@@ -29,8 +30,10 @@ from pathlib import Path
 
 import hlo_opt
 from hlo_opt.evaluate.devices import device_inputs, evaluate_devices
+from hlo_opt.evaluate.memory import check_memory
 from hlo_opt.ir import Module, Shape
 from hlo_opt.ops.collective.module_devices import for_devices, named
+from hlo_opt.passes.run import Outcome
 from hlo_opt.passes.simplified import check_certificate, simplified
 from hlo_opt.runtime.check.compare import check
 
@@ -38,7 +41,7 @@ SHARE = 0.8
 """Of the texts with a figure, so many are to have no more instructions than XLA's module."""
 AFTER_SIMPLIFICATION = "*.layout_assignment.after_pipeline-start.*"
 AT_FIRST = "*before_optimizations.txt"
-MEMORY = 1_000_000_000
+MEMORY = 200_000_000
 """Bytes that a run may take."""
 STEPS = 20_000
 """Iterations of all loops together; what takes more is taken to have no end."""
@@ -47,7 +50,8 @@ STEPS = 20_000
 @dataclass(frozen=True)
 class Line:
     """Instructions of a text as it is, as we leave it and as XLA leaves it, and the libraries that only XLA calls;
-    `wrong` says why it does not hold, `untold` why it has no values to compare."""
+    `wrong` says why it does not hold, `untold` why it has no values to compare, and
+    `shrunk` whether smaller sizes ran."""
 
     name: str
     start: int
@@ -56,6 +60,7 @@ class Line:
     libraries: int
     wrong: str | None
     untold: str | None
+    shrunk: bool
 
     @property
     def is_open(self) -> bool:
@@ -108,6 +113,34 @@ def compared(module: Module, made: Module) -> tuple[str | None, str | None]:
     return None if result.ok else "outputs differ", None
 
 
+def fits(module: Module) -> bool:
+    try:
+        check_memory(for_devices(module, named(module)), MEMORY, devices=math.prod(named(module)), drawn=True)
+    except hlo_opt.EvaluationError:
+        return False
+    return True
+
+
+def smaller(text: str) -> Module | None:
+    """The text with numbers made small, each wherever it stands, as far as it stays valid and until it can run; None
+    where that is not enough."""
+    for number in sorted({int(n) for n in re.findall(r"\d+", text) if 20 <= int(n) < 10**9}, reverse=True):
+        changed = re.sub(rf"(?<![A-Za-z0-9]){number}(?![0-9])", str(number // 10), text)
+        try:
+            module = hlo_opt.parse(changed)
+            hlo_opt.verify(module)
+        except hlo_opt.HloOptError:
+            continue
+        if fits(module):
+            return module
+        text = changed
+    return None
+
+
+def rules_of(outcome: Outcome) -> set[str]:
+    return {step.rule for steps in outcome.context.simplified for step in steps}
+
+
 def lines(texts: Path, dumps: Path, match: str, checks: bool) -> Iterator[Line]:
     for path in sorted(texts.glob("*.hlo")):
         if not (dumps / path.stem).is_dir() or not re.search(match, path.stem):
@@ -121,16 +154,20 @@ def lines(texts: Path, dumps: Path, match: str, checks: bool) -> Iterator[Line]:
         if start is not None and interface(start) != interface(module):
             module = start
         outcome = simplified(module)
-        wrong = untold = None
+        wrong, untold, shrunk = None, None, False
         try:
             check_certificate(outcome)
             if checks:
                 wrong, untold = compared(module, outcome.module)
+                small = None if fits(module) else smaller(str(module))
+                own = None if small is None else simplified(small)
+                if small is not None and own is not None and rules_of(own) == rules_of(outcome):
+                    (wrong, untold), shrunk = compared(small, own.module), True
         except Exception as error:
             wrong = f"{type(error).__name__}: {error}"
         ours, theirs = size(outcome.module), None if xla is None else size(xla)
         called = 0 if xla is None else len(libraries(xla) - libraries(module))
-        yield Line(path.stem, size(module), ours, theirs, called, wrong, untold)
+        yield Line(path.stem, size(module), ours, theirs, called, wrong, untold, shrunk)
 
 
 def report(found: list[Line], every: bool) -> int:
@@ -145,6 +182,8 @@ def report(found: list[Line], every: bool) -> int:
     for line in found:
         if line.untold is not None:
             print(f"nothing to compare: {line.name}: {line.untold}")
+    for name in (x.name for x in found if x.shrunk):
+        print(f"compared with smaller sizes: {name}")
     by_file = collections.Counter(x.name.rsplit("__", 1)[0] for x in worse)
     for name, count in by_file.most_common(12):
         print(f"{count:5} worse of {sum(x.name.startswith(name) for x in measured):4}  {name}")
