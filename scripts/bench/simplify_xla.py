@@ -41,7 +41,7 @@ SHARE = 0.8
 """Of the texts with a figure, so many are to have no more instructions than XLA's module."""
 AFTER_SIMPLIFICATION = "*.layout_assignment.after_pipeline-start.*"
 AT_FIRST = "*before_optimizations.txt"
-MEMORY = 200_000_000
+MEMORY = 400_000_000
 """Bytes that a run may take."""
 STEPS = 20_000
 """Iterations of all loops together; what takes more is taken to have no end."""
@@ -122,10 +122,13 @@ def fits(module: Module) -> bool:
 
 
 def smaller(text: str) -> Module | None:
-    """The text with numbers made small, each wherever it stands, as far as it stays valid and until it can run; None
-    where that is not enough."""
-    for number in sorted({int(n) for n in re.findall(r"\d+", text) if 20 <= int(n) < 10**9}, reverse=True):
-        changed = re.sub(rf"(?<![A-Za-z0-9]){number}(?![0-9])", str(number // 10), text)
+    """The text with all large numbers divided by ten, or else each made small wherever it stands, as far as it stays
+    valid and until it can run; None where that is not enough."""
+    large = sorted({int(n) for n in re.findall(r"\d+", text) if 20 <= int(n) < 10**9}, reverse=True)
+    for numbers, by in [(large, 10), *(([n], n // 2) for n in large)]:
+        names = "|".join(map(str, numbers))
+        at = rf"(?<![A-Za-z0-9])({names})(?![0-9])"
+        changed = re.sub(at, lambda match, by=by: str(int(match[1]) // by), text)  # type: ignore[misc]
         try:
             module = hlo_opt.parse(changed)
             hlo_opt.verify(module)
