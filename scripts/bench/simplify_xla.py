@@ -9,7 +9,8 @@ count the instructions of all computations. Where XLA had to write the interface
 calls gone), both begin with what XLA began with, `before_optimizations`. A text that XLA leaves as it is, since its
 rule is off, is left out and counted, and so is one in which it calls a library by then that the text does not call; one
 that XLA:GPU does not compile has no figure. With `--check`, each original and its simplified module run on the same
-inputs.
+inputs, a text whose arrays do not fit with smaller sizes on which the same rules fire; what has no values to compare
+(loops that never end, operations without a meaning) is named.
 
 Prints the texts of which we leave more than XLA, worst first, and the shares. Exit code 1 where a text fails, or the
 share is below 80 %.
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import math
 import re
 import sys
 import warnings
@@ -27,7 +29,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import hlo_opt
+from hlo_opt.evaluate.devices import device_inputs, evaluate_devices
+from hlo_opt.evaluate.memory import check_memory
 from hlo_opt.ir import Module, Shape
+from hlo_opt.ops.collective.module_devices import for_devices, named
+from hlo_opt.passes.run import Outcome
 from hlo_opt.passes.simplified import check_certificate, simplified
 from hlo_opt.runtime.check.compare import check
 
@@ -35,14 +41,17 @@ SHARE = 0.8
 """Of the texts with a figure, so many are to have no more instructions than XLA's module."""
 AFTER_SIMPLIFICATION = "*.layout_assignment.after_pipeline-start.*"
 AT_FIRST = "*before_optimizations.txt"
-MEMORY = 20_000_000
+MEMORY = 400_000_000
 """Bytes that a run may take."""
+STEPS = 20_000
+"""Iterations of all loops together; what takes more is taken to have no end."""
 
 
 @dataclass(frozen=True)
 class Line:
     """Instructions of a text as it is, as we leave it and as XLA leaves it, and the libraries that only XLA calls;
-    `wrong` says why it does not hold."""
+    `wrong` says why it does not hold, `untold` why it has no values to compare, and
+    `shrunk` whether smaller sizes ran."""
 
     name: str
     start: int
@@ -50,6 +59,8 @@ class Line:
     xla: int | None
     libraries: int
     wrong: str | None
+    untold: str | None
+    shrunk: bool
 
     @property
     def is_open(self) -> bool:
@@ -88,13 +99,49 @@ def _spelled(shape: Shape) -> str:
     return re.sub(r"\{[^}]*\}", "", str(shape))
 
 
-def disagreement(module: Module, made: Module) -> str | None:
-    """How two modules disagree on drawn inputs; None where they do not, or nobody says what the first gives."""
+def compared(module: Module, made: Module) -> tuple[str | None, str | None]:
+    """How two modules disagree on drawn inputs, and why there are no values to compare: one of both, or none."""
     try:
-        result = check(module, made, seed=1, backend="numpy", memory_limit=MEMORY)
+        own = for_devices(module, named(module))
+        evaluate_devices(own, device_inputs(own, seed=1), max_steps=STEPS, memory_limit=MEMORY)
+    except hlo_opt.EvaluationError as error:
+        return None, error.message
+    try:
+        result = check(module, made, seed=1, backend="numpy", memory_limit=3 * MEMORY)
     except hlo_opt.HloOptError as error:
-        return None if isinstance(error, hlo_opt.EvaluationError) else str(error)
-    return None if result.ok else "outputs differ"
+        return str(error), None
+    return None if result.ok else "outputs differ", None
+
+
+def fits(module: Module) -> bool:
+    try:
+        check_memory(for_devices(module, named(module)), MEMORY, devices=math.prod(named(module)), drawn=True)
+    except hlo_opt.EvaluationError:
+        return False
+    return True
+
+
+def smaller(text: str) -> Module | None:
+    """The text with all large numbers divided by ten, or else each made small wherever it stands, as far as it stays
+    valid and until it can run; None where that is not enough."""
+    large = sorted({int(n) for n in re.findall(r"\d+", text) if 20 <= int(n) < 10**9}, reverse=True)
+    for numbers, by in [(large, 10), *(([n], n // 2) for n in large)]:
+        names = "|".join(map(str, numbers))
+        at = rf"(?<![A-Za-z0-9])({names})(?![0-9])"
+        changed = re.sub(at, lambda match, by=by: str(int(match[1]) // by), text)  # type: ignore[misc]
+        try:
+            module = hlo_opt.parse(changed)
+            hlo_opt.verify(module)
+        except hlo_opt.HloOptError:
+            continue
+        if fits(module):
+            return module
+        text = changed
+    return None
+
+
+def rules_of(outcome: Outcome) -> set[str]:
+    return {step.rule for steps in outcome.context.simplified for step in steps}
 
 
 def lines(texts: Path, dumps: Path, match: str, checks: bool) -> Iterator[Line]:
@@ -110,15 +157,20 @@ def lines(texts: Path, dumps: Path, match: str, checks: bool) -> Iterator[Line]:
         if start is not None and interface(start) != interface(module):
             module = start
         outcome = simplified(module)
-        wrong = None
+        wrong, untold, shrunk = None, None, False
         try:
             check_certificate(outcome)
-            wrong = disagreement(module, outcome.module) if checks else None
+            if checks:
+                wrong, untold = compared(module, outcome.module)
+                small = None if fits(module) else smaller(str(module))
+                own = None if small is None else simplified(small)
+                if small is not None and own is not None and rules_of(own) == rules_of(outcome):
+                    (wrong, untold), shrunk = compared(small, own.module), True
         except Exception as error:
             wrong = f"{type(error).__name__}: {error}"
         ours, theirs = size(outcome.module), None if xla is None else size(xla)
         called = 0 if xla is None else len(libraries(xla) - libraries(module))
-        yield Line(path.stem, size(module), ours, theirs, called, wrong)
+        yield Line(path.stem, size(module), ours, theirs, called, wrong, untold, shrunk)
 
 
 def report(found: list[Line], every: bool) -> int:
@@ -130,6 +182,11 @@ def report(found: list[Line], every: bool) -> int:
     wrong = [x for x in found if x.wrong is not None]
     for line in wrong:
         print(f"wrong: {line.name}: {line.wrong}")
+    for line in found:
+        if line.untold is not None:
+            print(f"nothing to compare: {line.name}: {line.untold}")
+    for name in (x.name for x in found if x.shrunk):
+        print(f"compared with smaller sizes: {name}")
     by_file = collections.Counter(x.name.rsplit("__", 1)[0] for x in worse)
     for name, count in by_file.most_common(12):
         print(f"{count:5} worse of {sum(x.name.startswith(name) for x in measured):4}  {name}")

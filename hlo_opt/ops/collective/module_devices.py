@@ -222,14 +222,18 @@ def _reached(module: Module) -> Iterator[Instruction]:
 def named(module: Module) -> tuple[int, int]:
     """(replicas, partitions) that a module needs, judging by its collectives where the header declares one device.
 
-    Many dumps have such a header and leave the count to the compiler, while groups and pairs name more devices. Returns
-    the header's counts where they exceed one device, and (1, 1) where collectives imply more than `MOST_NAMED` devices
-    or cannot be read.
+    Many dumps have such a header and leave the count to the compiler, while groups and pairs name more devices. What
+    numbers devices through replicas and partitions counts partitions, unless the module asks for its replica and not
+    for its partition. Returns the header's counts where they exceed one device, and (1, 1) where collectives imply more
+    than `MOST_NAMED` devices or cannot be read.
     """
     if counts(module) != (1, 1):
         return counts(module)
     replicas = partitions = devices = 1
+    asked = set()
     for instruction in _reached(module):
+        if instruction.opcode in WHICH_DEVICE:
+            asked.add(instruction.opcode)
         if not exchanges(instruction):
             continue
         try:
@@ -242,6 +246,8 @@ def named(module: Module) -> tuple[int, int]:
             partitions = max(partitions, most)
         else:
             devices = max(devices, most)
+    if asked == {"replica-id"}:
+        replicas = max(replicas, -(-devices // partitions))
     partitions = max(partitions, -(-devices // replicas))
     return (replicas, partitions) if replicas * partitions <= MOST_NAMED else (1, 1)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from hlo_opt.evaluate import Interpreter
@@ -9,7 +11,7 @@ from hlo_opt.evaluate.program import face
 from hlo_opt.ir import Attribute, Instruction, Raw, array, edit
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, find
-from hlo_opt.ops.collective.module_devices import groups
+from hlo_opt.ops.collective.module_devices import MOST, counted_by, counts, groups, named
 from hlo_opt.ops.reduction.reducers import monoid
 from hlo_opt.ops.sets import IDEMPOTENT
 from hlo_opt.passes.simplify.reading import is_a, is_integer, known, uniform
@@ -18,14 +20,9 @@ from hlo_opt.passes.simplify.site import Site
 
 
 def _devices(i: Instruction) -> int:
-    """How many devices run the module."""
+    """How many devices run the module, as its header says."""
     module = i.computation.module
-    count = 1
-    for name in ("replica_count", "num_partitions"):
-        value = None if module is None else module.attributes.get(name)
-        if value is not None and value.text.isdigit():
-            count *= int(value.text)
-    return count
+    return 1 if module is None else math.prod(counts(module))
 
 
 def _is_alone(i: Instruction) -> bool:
@@ -79,11 +76,14 @@ def _named(i: Instruction) -> list[list[int]]:
 
 
 def _together(i: Instruction) -> int | None:
-    """The number of devices in each group of a collective, if all groups have the same size, counting existing devices
-    only."""
-    count = _devices(i)
-    sizes = {n for n in (sum(device < count for device in group) for group in _named(i)) if n}
-    return sizes.pop() if len(sizes) == 1 else None
+    """The number of devices in each group of a collective, if all groups have the same size. Only existing devices
+    count; a header that says one device leaves their number open, and then all that are named exist."""
+    module = i.computation.module
+    replicas, partitions = (1, 1) if module is None else counts(module)
+    count = replicas if counted_by(i) == "replicas" else replicas * partitions
+    existing = [group if _devices(i) == 1 else [d for d in group if d < count] for group in _named(i)]
+    sizes = {len(group) for group in existing if group}
+    return sizes.pop() if len(sizes) == 1 and max(sizes) <= MOST else None
 
 
 def _is_global(i: Instruction) -> bool:
@@ -285,7 +285,7 @@ def _on_device(value: Instruction, device: int, deepest: int) -> Array | None:
     if elements is not None:
         return elements if elements.size <= _MOST_NUMBERS else None
     if is_a(value, "partition-id", "replica-id"):
-        return np.asarray(device, value.shape.type.dtype) if _has_one_kind(value) else None
+        return np.asarray(device, value.shape.type.dtype) if _numbers_devices(value) else None
     spec = find(value.opcode)
     folded = spec is not None and spec.kind in (OpKind.ELEMENTWISE, OpKind.MOVEMENT) and not spec.side_effects
     plain = (folded or is_a(value, "dynamic-slice")) and not list(value.called()) and bool(value.operands)
@@ -302,8 +302,8 @@ _MOST_NUMBERS = 4096
 """The most elements of a table of places."""
 
 
-def _has_one_kind(i: Instruction) -> bool:
-    """Whether devices are numbered in one way: there are replicas or partitions, not both."""
+def _numbers_devices(i: Instruction) -> bool:
+    """Whether a replica's or a partition's number is a device's: there are none of the other kind."""
     module = i.computation.module
-    counts = [] if module is None else [module.attributes.get(n) for n in ("replica_count", "num_partitions")]
-    return sum(c is not None and c.text != "1" for c in counts) < 2
+    replicas, partitions = (1, 1) if module is None else named(module)
+    return (partitions if is_a(i, "replica-id") else replicas) == 1

@@ -4,16 +4,36 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from hlo_opt.ir import Attribute, Called, ElementType, Instruction, Literal, Shape, SliceDimension, array, edit
+from hlo_opt.ir import (
+    Attribute,
+    Called,
+    ElementType,
+    Instruction,
+    Layout,
+    Literal,
+    Shape,
+    SliceDimension,
+    array,
+    edit,
+)
 from hlo_opt.ir.attribute import AttributeValue
 
 
+def packed_tail(shape: Shape) -> str:
+    """What a layout says of a packed array, such as `E(4)`; "" for a type of whole bytes, and for no array."""
+    kind = shape.element_type
+    is_small = kind is not None and (kind.is_integer or kind.is_float) and kind.bits < 8
+    return f"E({kind.bits})" if kind is not None and is_small else ""
+
+
 class Site:
-    """New operations are row-major, and inherit the metadata and the framework's attributes of the instruction.
+    """New operations are row-major, and inherit the metadata and the framework's attributes of the instruction. They
+    are packed where values beside it are, as XLA asks of operands and results of types of less than a byte.
     `created` has them, in order. `met` are collectives that the rewrite replaces: they are removed once nothing reads
     them."""
 
@@ -25,8 +45,16 @@ class Site:
 
     def _add(self, instruction: Instruction) -> Instruction:
         edit.inherit(instruction, self.instruction)
+        shape = instruction.shape
+        if shape.is_array and packed_tail(shape) and self._is_packed():
+            edit.set_shape(instruction, replace(shape, layout=Layout(shape.minor_to_major, packed_tail(shape))))
         self.created.append(instruction)
         return instruction
+
+    def _is_packed(self) -> bool:
+        """Whether the layouts of the instruction or its operands say how long an element is."""
+        shapes = [leaf for i in (self.instruction, *self.instruction.operands) for leaf in i.shape.leaves()]
+        return any(s.layout is not None and s.layout.tail == packed_tail(s) != "" for s in shapes)
 
     def undo(self) -> None:
         """Remove all that was created."""

@@ -14,7 +14,7 @@ from hlo_opt.fusion.context import Rewritten
 from hlo_opt.ir import Computation, Instruction, Shape, edit
 from hlo_opt.passes.simplify.collectives import marks_sharding
 from hlo_opt.passes.simplify.rule import ANY, Rule, rules, rules_by_opcode
-from hlo_opt.passes.simplify.site import Site
+from hlo_opt.passes.simplify.site import Site, packed_tail
 
 MOST_REWRITES = 20
 """The most rewrites per instruction of the input, besides `SPARE`: rules that undo each other end here."""
@@ -23,11 +23,13 @@ SPARE = 1000
 
 @functools.lru_cache(maxsize=8192)
 def _is_simple(shape: Shape) -> bool:
-    """Whether rules may work on values of the shape: all sizes are known, and its layout has an order of dimensions
-    only."""
+    """Whether rules may work on values of the shape: all sizes are known, and its layout has an order of dimensions,
+    and says of a type of less than a byte that it is packed, but no more."""
     if shape.is_buffer:
         return False
-    return all(not any(s.dynamic) and not (s.layout is not None and s.layout.tail) for s in shape.leaves())
+    return all(
+        not any(s.dynamic) and (s.layout is None or s.layout.tail in ("", packed_tail(s))) for s in shape.leaves()
+    )
 
 
 class Worklist:

@@ -326,15 +326,16 @@ def _with_outputs(original: Module, inputs: Sequence[Sequence[Any]], devices: in
 def on_named_devices(original: Module, fused: Module) -> tuple[Module, Module]:
     """Both modules, copied for the devices that they are checked on if necessary.
 
-    These are the devices of the headers, or where the headers say one, those that the collectives name. Raises
-    UsageError (HLO702) for headers that differ.
+    These are the devices of the headers, or where the headers say one, those that the original's collectives name:
+    of what is rewritten fewer may be left. Raises UsageError (HLO702) for headers that differ.
     """
     wanted, other = counts(original), counts(fused)
     if wanted != other:
         sizes = [f"{r} x {p} devices" for r, p in (wanted, other)]
         raise UsageError(f"{original.name} is for {sizes[0]}, {fused.name} for {sizes[1]}", code="HLO702")
-    named_devices = [named(module) for module in (original, fused)]
-    devices = max(r for r, _ in named_devices), max(p for _, p in named_devices)
+    devices = named(original)
+    if devices == (1, 1):
+        devices = named(fused)
     return for_devices(original, devices), for_devices(fused, devices)
 
 

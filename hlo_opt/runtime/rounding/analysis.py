@@ -56,7 +56,6 @@ from hlo_opt.ops.spread import (
     stacked,
 )
 from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE, Loss, Spread, Value, packed
-from hlo_opt.ops.values import parts as elements
 from hlo_opt.ops.writer import Writer
 from hlo_opt.runtime.rounding import control, sums
 from hlo_opt.runtime.rounding.calibration import MOST, calibrated
@@ -167,19 +166,29 @@ class SpreadInterpreter(Interpreter):
     def map_elements(self, computation: Computation, arguments: Sequence[Value], *, wide: bool = False) -> list[Value]:
         if wide:
             computation = self.widened(computation)
-        if not any(type(a) is Spread for a in arguments):
-            return super().map_elements(computation, arguments)
         if computation not in self._scalars:
             self._scalars[computation] = self._on_scalars(computation)
         program = self._scalars[computation]
         if program is None:
-            rows = [
-                super(SpreadInterpreter, self).map_elements(computation, [picked(a, k) for a in arguments])
-                for k in range(ROWS)
-            ]
-            return [_sampled(m) for m in elements(stacked([tuple(r) for r in rows], look=False))]
+            return self._one_by_one(computation, arguments)
+        if not any(type(a) is Spread for a in arguments):
+            return super().map_elements(computation, arguments)
         sizes = np.broadcast_shapes(*(rows_of(a).shape[1:] for a in arguments))
         return [_sized(m, sizes) for m in leaves(self._run(program, computation, arguments))]
+
+    def _one_by_one(self, computation: Computation, arguments: Sequence[Value]) -> list[Value]:
+        """What `map_elements` gives for a computation that branches or works on small arrays inside."""
+        rows = [rows_of(a) for a in arguments]
+        sizes = np.broadcast_shapes(*(r.shape[1:] for r in rows))
+        spread = [np.broadcast_to(r, (r.shape[0], *sizes)) for r in rows]
+        outputs = [np.empty((ROWS, *sizes), leaf.type.dtype) for leaf in computation.root.shape.leaves()]
+        is_uncertain = [False] * len(outputs)
+        for at in np.ndindex(*sizes):
+            own = [Spread(r[(slice(None), *at)]) if len(r) > 1 else r[(0, *at)] for r in spread]
+            for k, leaf in enumerate(leaves(self.call(computation, own))):
+                outputs[k][(slice(None), *at)] = rows_of(leaf).reshape(-1)
+                is_uncertain[k] |= type(leaf) is Spread
+        return [Spread(out) if u else out[0] for out, u in zip(outputs, is_uncertain, strict=True)]
 
     def _on_scalars(self, computation: Computation) -> Program | None:
         """A computation over scalars compiled for arrays of them, with the rules in place of the faces."""
@@ -384,9 +393,9 @@ def _together(instruction: Instruction, evaluate: Face) -> Face:
         if members < 2 and not is_spread(tuple(values)):
             return evaluate(analyst, instruction, values)
         if not adds:
-            return stacked([evaluate(analyst, instruction, [picked(v, k) for v in values]) for k in range(ROWS)])
-        rows = [run_wide(analyst, target, [_in_f64(picked(v, k)) for v in values]) for k in range(ROWS)]
-        sizes = run_wide(analyst, target, [_magnitude(v) for v in values])
+            return stacked([evaluate(analyst.plain, instruction, [picked(v, k) for v in values]) for k in range(ROWS)])
+        rows = [run_wide(analyst.plain, target, [_in_f64(picked(v, k)) for v in values]) for k in range(ROWS)]
+        sizes = run_wide(analyst.plain, target, [_magnitude(v) for v in values])
         outputs = []
         parts = zip(
             zip(*(leaves(r) for r in rows), strict=True), leaves(sizes), instruction.shape.leaves(), strict=True

@@ -9,6 +9,7 @@ import hlo_opt
 from hlo_opt.ir import Module
 from hlo_opt.passes.run import run
 from hlo_opt.passes.simplified import simplified
+from hlo_opt.runtime.check.compare import check
 
 ITERATED = """HloModule m
 
@@ -75,6 +76,23 @@ most {
 ENTRY e {
   p = s32[4]{0} parameter(0), parameter_replication={true}
   ROOT r = s32[4]{0} all-reduce(p), channel_id=1, use_global_device_ids=true, replica_groups={{0,1}}, to_apply=most
+}
+"""
+COUNTED = """HloModule mHEADER
+
+sum {
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  ROOT c = s32[] add(a, b)
+}
+
+ENTRY e {
+  p = s32[4]{0} parameter(0), parameter_replication={true}
+  k = s32[] constant(3)
+  n = s32[8]{0} broadcast(k), dimensions={}
+  r = s32[4]{0} all-reduce(p), replica_groups={{0,1,2,3}}, to_apply=sum
+  s = s32[2]{0} reduce-scatter(n), replica_groups={{0,1,2,3}}, dimensions={0}, to_apply=sum
+  ROOT t = (s32[4]{0}, s32[2]{0}) tuple(r, s)
 }
 """
 MET = """HloModule m, replica_count=2
@@ -219,6 +237,17 @@ def test_what_is_the_same_on_replicas_may_differ_between_partitions(
     assert ("all-reduce-of-replicated" in simpler(text)[2]) == taken
 
 
+@pytest.mark.parametrize("header", ["", ", replica_count=4"])
+def test_a_header_of_one_device_leaves_the_number_of_devices_open(header: str) -> None:
+    """Many dumps say nothing of devices, and their groups name all of them."""
+    module, made, fired = simpler(COUNTED.replace("HEADER", header))
+    assert {"sum-of-replicated", "all-reduce-of-same"} <= fired
+    assert check(module, made, backend="numpy").ok
+    own = np.arange(4, dtype=np.int32)
+    sums, parts = hlo_opt.evaluate(made, [own])
+    assert sums.tolist() == (own * 4).tolist() and parts.tolist() == [12, 12]
+
+
 @pytest.mark.parametrize(("wait", "taken"), [("", True), (", control-predecessors={q}", False)])
 def test_devices_do_not_meet_twice(wait: str, taken: bool) -> None:
     _, made, fired = simpler(MET.replace("WAIT", wait))
@@ -249,3 +278,30 @@ def test_bits_of_a_type_of_another_size_are_not_moved(text: str) -> None:
     x = np.arange(shape.element_count).reshape(shape.dimensions).astype(shape.type.dtype)
     (want,), (got,) = hlo_opt.evaluate(module, [x]), hlo_opt.evaluate(made, [x])
     assert want.tobytes() == got.tobytes()
+
+
+OWN = """HloModule m
+
+ENTRY e {
+  p = f32[2]{0} parameter(0)
+  places = s32[4]{0} constant({0, 2, 4, 6})
+  g = f32[8]{0} all-gather(p), channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3}}, dimensions={0}
+  own = u32[] replica-id()
+  other = u32[] partition-id()
+  number = u32[] NUMBER
+  place = s32[1]{0} dynamic-slice(places, number), dynamic_slice_sizes={1}
+  at = s32[] reshape(place)
+  part = f32[2]{0} dynamic-slice(g, at), dynamic_slice_sizes={2}
+  ROOT n = f32[2]{0} negate(part)
+}
+"""
+
+
+@pytest.mark.parametrize(("number", "taken"), [("copy(own)", True), ("copy(other)", True), ("add(own, other)", False)])
+def test_the_number_that_a_module_asks_for_says_what_its_devices_are(number: str, taken: bool) -> None:
+    text = OWN.replace("NUMBER", number)
+    for name in ("own", "other"):
+        text = text if name in number else "\n".join(x for x in text.splitlines() if f"  {name} =" not in x)
+    module, made, fired = simpler(text)
+    assert ("own-part-of-all-gather" in fired) == taken
+    assert check(module, made, backend="numpy").ok

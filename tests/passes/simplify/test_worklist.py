@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 import hlo_opt
@@ -124,3 +126,38 @@ def test_random_modules_keep_their_values(number: int) -> None:
     except hlo_opt.EvaluationError:
         pytest.skip("nobody says what it gives")
     assert against_simplified(program, tally) is None
+
+
+PACKED = """HloModule m
+
+ENTRY e {
+  x = s4[4,6]{1,0:E(4)} parameter(0)
+  y = s4[24]{0:E(4)} parameter(1)
+  three = s4[]{:E(4)} constant(3)
+  threes = s4[24]{0:E(4)} broadcast(three), dimensions={}
+  a = s4[24]{0:E(4)} reshape(x)
+  b = s4[2,12]{1,0:E(4)} reshape(a)
+  c = s4[24]{0:E(4)} reshape(b)
+  d = s4[24]{0:E(4)} add(c, threes)
+  f = s4[24]{0:E(4)} add(d, threes)
+  s = s4[6]{0:E(4)} slice(f), slice={[2:20:3]}
+  t = s4[2]{0:E(4)} slice(s), slice={[1:5:2]}
+  u = s4[24]{0:E(4)} concatenate(y), dimensions={0}
+  ROOT r = (s4[2]{0:E(4)}, s4[24]{0:E(4)}) tuple(t, u)
+}
+"""
+
+
+def test_packed_arrays_are_simplified_and_stay_packed() -> None:
+    module = hlo_opt.parse(PACKED)
+    hlo_opt.verify(module)
+    made = simplified(module).module
+    hlo_opt.verify(made)
+    assert len(made.entry.instructions) < len(module.entry.instructions) - 4
+    of_four_bits = [i for i in made.entry.instructions if i.shape.is_array and i.shape.type.bits == 4]
+    assert all(i.shape.layout is not None and i.shape.layout.tail == "E(4)" for i in of_four_bits), str(made)
+    rng = np.random.default_rng(0)
+    inputs = [rng.integers(-8, 8, n).astype(ml_dtypes.int4) for n in ((4, 6), (24,))]
+    for want, got in zip(hlo_opt.evaluate(module, inputs), hlo_opt.evaluate(made, inputs), strict=True):
+        assert np.array_equal(np.asarray(want).astype(int), np.asarray(got).astype(int))
+    assert len(simplified(hlo_opt.parse(PACKED.replace("E(4)", "E(8)"))).module.entry.instructions) == 13

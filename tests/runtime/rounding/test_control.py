@@ -77,3 +77,34 @@ def test_an_open_branch_may_be_either() -> None:
     assert isinstance(made, Spread)
     assert np.array_equal(made.rows[LOW], -a) and np.array_equal(made.rows[HIGH], 2 * a)
     assert isinstance(run(parsed(body, branches), [a, np.True_])[0], np.ndarray)
+
+
+def test_a_reducer_that_branches_is_bounded_element_by_element() -> None:
+    """It cannot be applied to whole arrays, and what its operations give is uncertain."""
+    head = """same {
+  ROOT a = f32[] parameter(0)
+}
+
+twice {
+  a = f32[] parameter(0)
+  ROOT r = f32[] add(a, a)
+}
+
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  z = f32[] constant(0)
+  p = pred[] compare(b, z), direction=LT
+  c = f32[] conditional(p, b, b), true_computation=twice, false_computation=same
+  ROOT r = f32[] add(a, c)
+}
+
+"""
+    body = """  x = f32[5,3]{1,0} parameter(0)
+  z = f32[] constant(0)
+  ROOT r = f32[5]{0} reduce(x, z), dimensions={1}, to_apply=sum"""
+    x = np.random.default_rng(2).uniform(0.5, 2, (5, 3)).astype(np.float32)
+    (made,) = run(parsed(body, head), [x])
+    assert isinstance(made, Spread)
+    want = x.astype(np.float64).sum(axis=1)
+    assert (made.rows[LOW] <= want).all() and (want <= made.rows[HIGH]).all()
