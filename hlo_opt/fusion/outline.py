@@ -394,9 +394,9 @@ def unite(
     origins: Origins,
     *,
     copies: bool = False,
-) -> Instruction:
+) -> tuple[Instruction, list[Computation]]:
     """One fusion of two kernels of a computation and of the views between them, with nothing else changed. Returns it,
-    not yet named nor sorted in (`tidy`).
+    not yet named nor sorted in (`tidy`), and the computations of fusions that are gone, for `remove_uncalled_of`.
 
     It writes what the consumer does and, behind that, `written`: the producer, or elements of it, that others read.
     With `copies` the producer stays as it is for these, and is computed again. Nothing but the ways may lead from one
@@ -453,8 +453,7 @@ def unite(
     _remove_dead(
         [consumer, *(step for way in ways.values() for step in reversed(way)), *([] if copies else [producer])]
     )
-    remove_uncalled_of(module, emptied)
-    return fusion
+    return fusion, emptied
 
 
 def _elements_of(written: Instruction, elements: list[Instruction]) -> list[Instruction]:

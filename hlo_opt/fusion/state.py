@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar, cast
 
@@ -36,7 +37,7 @@ T = TypeVar("T")
 
 _GROWING = ("cluster", "priced_by_xla")
 """What is kept up while a fusion grows."""
-_SETTLED = ("traits", "lowering", "waits", "structure")
+_SETTLED = ("traits", "lowering", "structure")
 """What does not change when a fusion's operands do."""
 _OF_COPIES = ("traits", "lowering", "structure", "rows")
 """What names no instructions."""
@@ -163,9 +164,14 @@ class FusionState:
             self._waited_for[computation] = predecessors
         return predecessors
 
-    def waits_inside(self, fusion: Instruction) -> Instruction | None:
-        """A member of a fusion that waits for another; only fusions that came with the input hold any."""
-        return self.cached("waits", fusion, _first_waiting)
+    @cached_property
+    def waiting(self) -> Mapping[Computation, Instruction]:
+        """The computations in which an instruction waits for one that it does not read, each with the first that does:
+        none in most modules. Fusing leaves these instructions where they are."""
+        waiting = (
+            (c, next((i for i in c.instructions if i.control_predecessors), None)) for c in self.module.computations
+        )
+        return {computation: first for computation, first in waiting if first is not None}
 
     def traits(self, instruction: Instruction) -> Traits:
         """What the members of the instruction add up to."""
@@ -357,7 +363,6 @@ class FusionState:
                         value.absorbed(producer, operands)
             self._caches["traits"][fusion] = traits
             self._caches.setdefault("lowering", {})[fusion] = None
-            self._caches.setdefault("waits", {})[fusion] = None
             if fusion.word("kind") != "kCustom":
                 self._caches.setdefault("structure", {})[fusion] = structure
 
@@ -392,15 +397,10 @@ class FusionState:
                 self.forget(changed)
             self._caches["traits"][fusion] = traits
             self._caches.setdefault("lowering", {})[fusion] = None
-            self._caches.setdefault("waits", {})[fusion] = None
             for name, value in known.items():
                 self._caches.setdefault(name, {})[fusion] = value
 
         return after
-
-
-def _first_waiting(fusion: Instruction) -> Instruction | None:
-    return next((i for i in fusion.called_by("calls").instructions if i.control_predecessors), None)
 
 
 class Traits(NamedTuple):
