@@ -14,7 +14,8 @@ from hlo_opt.analysis.graph.cluster import Cluster, merge_clusters
 from hlo_opt.analysis.properties import has_side_effect, is_boundary_fusion
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.outline import Origins, original_name
-from hlo_opt.fusion.state import FusionState, Traits
+from hlo_opt.fusion.state import FusionState
+from hlo_opt.fusion.traits import Traits
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.sets import fused
 from hlo_opt.plans.code_size import surely_within_limits

@@ -19,6 +19,7 @@ from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, edit
 from hlo_opt.ops.sets import fused, tuple_elements, tuple_index
 
 if TYPE_CHECKING:
+    from hlo_opt.fusion.caches import Cache
     from hlo_opt.fusion.engine import Engine
     from hlo_opt.fusion.prices import ReadPaths
     from hlo_opt.fusion.state import FusionState
@@ -269,7 +270,7 @@ def _form_of(fusion: Instruction, state: FusionState) -> tuple[XlaEmitter, str]:
 
 
 def join(
-    engine: Engine, other: Instruction, host: Instruction, known: Mapping[str, object] = MappingProxyType({})
+    engine: Engine, other: Instruction, host: Instruction, known: Mapping[Cache[object], object] = MappingProxyType({})
 ) -> Instruction:
     """Compute `other` inside the kernel of `host` and write both. Returns the host's fusion, made when it is a plain
     instruction. `known` is what the state can keep about it (`FusionState.joined`).
