@@ -15,6 +15,7 @@ from hlo_opt.analysis.properties import is_generic_triton
 from hlo_opt.analysis.xla.heroes import hero_of, is_real_reduction
 from hlo_opt.analysis.xla.performance import Priced, fused_estimate
 from hlo_opt.diag import Reason
+from hlo_opt.fusion.caches import Cache
 from hlo_opt.fusion.choices import library_call
 from hlo_opt.fusion.in_place import in_place_conflict, readers_of_updated, scatter_conflict
 from hlo_opt.fusion.legality import (
@@ -215,7 +216,7 @@ class JoinWalk:
 def walk_of(state: FusionState, instruction: Instruction) -> JoinWalk:
     """How the threads of an instruction's kernel go; computed once, and handed on by `joint` when kernels are
     joined."""
-    return state.cached("walk", instruction, lambda i: _walk(state, i))
+    return state.caches.of(WALK, instruction)
 
 
 def _walk(state: FusionState, instruction: Instruction) -> JoinWalk:
@@ -225,7 +226,7 @@ def _walk(state: FusionState, instruction: Instruction) -> JoinWalk:
 
 def code_size(state: FusionState, instruction: Instruction) -> int:
     """Operations that a kernel emits."""
-    return state.cached("code size", instruction, lambda i: own_code_size(state, i))
+    return state.caches.of(CODE_SIZE, instruction)
 
 
 def own_code_size(state: FusionState, instruction: Instruction) -> int:
@@ -246,7 +247,11 @@ def copies_emitted(edge: Edge) -> int:
     return copies[number]
 
 
-def joint(pair: Pair) -> dict[str, object]:
+WALK: Cache[JoinWalk] = Cache(_walk)
+CODE_SIZE: Cache[int] = Cache(own_code_size)
+
+
+def joint(pair: Pair) -> dict[Cache[object], object]:
     """What is known of both as one kernel without looking at it: its code size, and its `JoinWalk` where the outputs of
     both can stand side by side. `FusionState.joined` takes it."""
     if isinstance(pair, MultiOutputEdge):
@@ -254,9 +259,9 @@ def joint(pair: Pair) -> dict[str, object]:
     state = pair.state
     walks = [walk_of(state, i) for i in (pair.producer, pair.consumer)]
     leader = walks[0] if walks[0].hero or not walks[1].hero else walks[1]
-    known: dict[str, object] = {"code size": code_size(state, pair.producer) + code_size(state, pair.consumer)}
+    known: dict[Cache[object], object] = {CODE_SIZE: code_size(state, pair.producer) + code_size(state, pair.consumer)}
     if not any(w.form for w in walks):
-        known["walk"] = leader
+        known[WALK] = leader
     return known
 
 

@@ -229,8 +229,7 @@ class Engine:
 
         True when a fusion had to be taken apart, so that the pass should look again.
         """
-        remove_uncalled_of(self.module, self.orphans)
-        self.orphans.clear()
+        self.drop_orphans()
         kept: dict[Computation, dict[Instruction, str]] = {}
         again = False
         for fusion in self.changed:
@@ -253,6 +252,11 @@ class Engine:
             self.context.memory.clear()
             self.state = self._state()
         return again
+
+    def drop_orphans(self) -> None:
+        """Remove the computations whose fusions are gone."""
+        remove_uncalled_of(self.module, self.orphans)
+        self.orphans.clear()
 
     def _take_apart(self, fusion: Instruction, reason: Reason) -> None:
         for instruction in undo(fusion):

@@ -209,13 +209,14 @@ def _reason_against(engine: Engine, first: Instruction, second: Instruction) -> 
 
 def join(engine: Engine, union: Union) -> Instruction | Reason:
     """Make one fusion of both. Returns it, or why it has no plan after all; then the module must not be used any more.
-    The engine knows nothing of the order of the computation afterwards."""
+    The engine knows nothing of the order of the computation afterwards; `Engine.drop_orphans` when all are made."""
     producer, consumer = union.producer, union.consumer
     for kernel in (producer, consumer):
         engine.context.fused_by.setdefault(engine.edge(producer, kernel).consumer_name, engine.rule)
     computation = consumer.computation
     computation.index_users()
-    fusion = unite(producer, consumer, union.ways, union.written, engine.origins, copies=union.copies)
+    fusion, emptied = unite(producer, consumer, union.ways, union.written, engine.origins, copies=union.copies)
+    engine.orphans += emptied
     for kernel in (producer, consumer):
         engine.state.forget(kernel)
     engine.state.forget_readers(fusion)

@@ -14,8 +14,10 @@ from hlo_opt.analysis.graph.cluster import Cluster, merge_clusters
 from hlo_opt.analysis.properties import has_side_effect, is_boundary_fusion
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.outline import Origins, original_name
-from hlo_opt.fusion.state import FusionState, Traits
+from hlo_opt.fusion.state import FusionState
+from hlo_opt.fusion.traits import Traits
 from hlo_opt.ir import Instruction
+from hlo_opt.ops.sets import fused
 from hlo_opt.plans.code_size import surely_within_limits
 from hlo_opt.plans.limits import DEEPEST, LARGEST, computes_at_once
 from hlo_opt.plans.sketch import Sketch
@@ -113,9 +115,12 @@ def control_dependencies(edge: Edge) -> Reason | None:
 def ordered_otherwise(state: FusionState, instructions: Iterable[Instruction]) -> Reason | None:
     """Why instructions of one computation may not become a part of a kernel: one waits for what it does not read, or
     is waited for."""
+    if not state.waiting:
+        return None
     for instruction in instructions:
         waited_for = state.waited_for(instruction.computation)
-        inside = state.waits_inside(instruction) if instruction.opcode == "fusion" else None
+        body = fused(instruction)
+        inside = None if body is None else state.waiting.get(body)
         for waiting in (instruction, inside):
             if waiting is not None and waiting.control_predecessors:
                 order = f"starts only after `{waiting.control_predecessors[0].name}`"

@@ -177,10 +177,12 @@ MOST_SETTLED = 20_000
 
 
 def order_of(engine: Engine, computation: Computation) -> Order:
-    """The order of a computation that nothing changes any more: where edges are explained."""
+    """The order of a computation, which an engine may ask for as long as nothing changes. A pass asks little before its
+    next change; where edges are explained, all are asked for."""
     key = ("order", computation)
     if key not in engine.notes:
         members = post_order(computation)
-        engine.notes[key] = (Settled if len(members) <= MOST_SETTLED else Order)(computation, members)
+        is_settled = not engine.rule and len(members) <= MOST_SETTLED
+        engine.notes[key] = (Settled if is_settled else Order)(computation, members)
     order: Order = engine.notes[key]
     return order

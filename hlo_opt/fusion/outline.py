@@ -19,6 +19,7 @@ from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, edit
 from hlo_opt.ops.sets import fused, tuple_elements, tuple_index
 
 if TYPE_CHECKING:
+    from hlo_opt.fusion.caches import Cache
     from hlo_opt.fusion.engine import Engine
     from hlo_opt.fusion.prices import ReadPaths
     from hlo_opt.fusion.state import FusionState
@@ -269,7 +270,7 @@ def _form_of(fusion: Instruction, state: FusionState) -> tuple[XlaEmitter, str]:
 
 
 def join(
-    engine: Engine, other: Instruction, host: Instruction, known: Mapping[str, object] = MappingProxyType({})
+    engine: Engine, other: Instruction, host: Instruction, known: Mapping[Cache[object], object] = MappingProxyType({})
 ) -> Instruction:
     """Compute `other` inside the kernel of `host` and write both. Returns the host's fusion, made when it is a plain
     instruction. `known` is what the state can keep about it (`FusionState.joined`).
@@ -394,9 +395,9 @@ def unite(
     origins: Origins,
     *,
     copies: bool = False,
-) -> Instruction:
+) -> tuple[Instruction, list[Computation]]:
     """One fusion of two kernels of a computation and of the views between them, with nothing else changed. Returns it,
-    not yet named nor sorted in (`tidy`).
+    not yet named nor sorted in (`tidy`), and the computations of fusions that are gone, for `remove_uncalled_of`.
 
     It writes what the consumer does and, behind that, `written`: the producer, or elements of it, that others read.
     With `copies` the producer stays as it is for these, and is computed again. Nothing but the ways may lead from one
@@ -453,8 +454,7 @@ def unite(
     _remove_dead(
         [consumer, *(step for way in ways.values() for step in reversed(way)), *([] if copies else [producer])]
     )
-    remove_uncalled_of(module, emptied)
-    return fusion
+    return fusion, emptied
 
 
 def _elements_of(written: Instruction, elements: list[Instruction]) -> list[Instruction]:

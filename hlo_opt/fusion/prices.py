@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hlo_opt.analysis.graph.cluster import Cluster, merge_clusters, merge_elements
 from hlo_opt.diag import Reason
+from hlo_opt.fusion.caches import Cache
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.calls.call import call_of
 from hlo_opt.ops.sets import fused, is_product, launches
@@ -22,6 +23,8 @@ from hlo_opt.plans.sketch import Sketch
 if TYPE_CHECKING:
     from hlo_opt.fusion.state import FusionState
 
+
+LEFT_TO_LIBRARY: Cache[bool] = Cache(lambda _, instruction: is_left_to_library(instruction))
 
 ReadPaths = Mapping[Instruction, Sequence[Instruction]]
 """The ways on which a consumer reads a producer: of each operand, what hands the value on."""
@@ -145,7 +148,7 @@ class Prices:
         return self._plans.lowering(instruction)
 
     def _is_left(self, instruction: Instruction) -> bool:
-        return self._plans.cached("left", instruction, is_left_to_library)
+        return self._plans.caches.of(LEFT_TO_LIBRARY, instruction)
 
     def _one_kernel(
         self,

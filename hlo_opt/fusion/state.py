@@ -3,43 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar, cast
 
-from hlo_opt.analysis.graph.cluster import Cluster, Follower, Node, cluster_of, merge_clusters, side_by_side
+from hlo_opt.analysis.graph.cluster import Cluster, Node, cluster_of, merge_clusters, side_by_side
 from hlo_opt.analysis.graph.numbering import attribute_key
 from hlo_opt.analysis.graph.structure import Members, places_of, shared_operands, signature
-from hlo_opt.analysis.memory.forms import fast_form
 from hlo_opt.analysis.properties import is_generic_triton
 from hlo_opt.analysis.targets import DeviceTarget
-from hlo_opt.analysis.xla.heroes import emitter_of, shared_memory
+from hlo_opt.analysis.xla.heroes import emitter_of
 from hlo_opt.analysis.xla.performance import Priced, fused_estimate, makes_reads_jump
 from hlo_opt.analysis.xla.tiled_model import TileSizes, best_tiling
 from hlo_opt.analysis.xla.timing import KernelEstimate
 from hlo_opt.analysis.xla.utilization import Use
 from hlo_opt.diag import Reason
+from hlo_opt.fusion.caches import Cache, Caches
 from hlo_opt.fusion.decision import ByStructure
+from hlo_opt.fusion.followers import Below, Emissions
 from hlo_opt.fusion.grouping import Grouped, Grouping, kernel_operands, operands_beside, repeats
 from hlo_opt.fusion.prices import Prices, ReadPaths
+from hlo_opt.fusion.traits import Traits
 from hlo_opt.ir import Computation, Instruction, Module
-from hlo_opt.ops import find
-from hlo_opt.ops.emission import HEROES, XlaEmitter
-from hlo_opt.ops.sets import fused, launches, reuses_elements
+from hlo_opt.ops.emission import XlaEmitter
+from hlo_opt.ops.sets import fused, launches
 from hlo_opt.plans import lowering_reason, plan, region_of
-from hlo_opt.plans.cumulative import lines_of
-from hlo_opt.plans.kinds import may_share_folds
-from hlo_opt.plans.limits import is_direct
 from hlo_opt.plans.sketch import Sketch, sketch_of
-from hlo_opt.plans.sliding_window import slides
-
-T = TypeVar("T")
-
-_GROWING = ("cluster", "priced_by_xla")
-"""What is kept up while a fusion grows."""
-_SETTLED = ("traits", "lowering", "waits", "structure")
-"""What does not change when a fusion's operands do."""
-_OF_COPIES = ("traits", "lowering", "structure", "rows")
-"""What names no instructions."""
 
 
 class FusionState:
@@ -53,7 +41,9 @@ class FusionState:
         """What depends on the structure of kernels only."""
         self._members = Members(self.known.structures)
         self._grouping = Grouping(module, target, self.known, self._members)
-        self._caches: dict[str, dict[Instruction, object]] = {"structure": {}, "places": {}}
+        self.caches = Caches(self)
+        self._structures = self.caches.table(STRUCTURE)
+        self._places = self.caches.table(PLACES)
         self._uses: dict[Instruction, Use] = {}
         self._traits_by_signature: dict[Hashable, Traits] = {}
         self._lowering_by_signature: dict[Hashable, Reason | None] = {}
@@ -64,22 +54,12 @@ class FusionState:
     def of_copy(self, copy: Module, copies: Mapping[Instruction, Instruction]) -> FusionState:
         """The caches of a copy of the module, with what is known of the kernels' structure."""
         state = FusionState(copy, self.target, self.known)
-        for name in _OF_COPIES:
-            known = self._caches.get(name, {}).items()
-            state._caches.setdefault(name, {}).update({copies[i]: value for i, value in known if i in copies})
+        state.caches.copy_from(self.caches, copies)
         return state
 
-    def cached(self, name: str, instruction: Instruction, compute: Callable[[Instruction], T]) -> T:
-        """What `compute` says of an instruction, until the instruction changes."""
-        try:
-            return self._caches[name][instruction]  # type: ignore[return-value]
-        except KeyError:
-            value = self._caches.setdefault(name, {})[instruction] = compute(instruction)
-            return value
-
     def forget(self, instruction: Instruction) -> None:
-        for cache in self._caches.values():
-            cache.pop(instruction, None)
+        """The instruction, or a fusion's computation, has changed."""
+        self.caches.forget(instruction)
 
     def forget_readers(self, kernel: Instruction) -> None:
         """Forget what reads a kernel, also through what launches nothing."""
@@ -93,19 +73,17 @@ class FusionState:
     def settle(self, fusion: Instruction) -> None:
         """A fusion has stopped growing: forget what was only kept up while it grew. Sums over its members stay
         right."""
-        kept = {name: self._caches[name][fusion] for name in _SETTLED if fusion in self._caches.get(name, {})}
-        self.forget(fusion)
-        for name, value in kept.items():
-            self._caches[name][fusion] = value
+        self.caches.keep(fusion, settled=True)
 
     def cluster(self, instruction: Instruction) -> Cluster:
-        return self.cached("cluster", instruction, cluster_of)
+        return self.caches.of(CLUSTER, instruction)
 
     def priced_by_xla(self, instruction: Instruction) -> Priced:
         """As XLA launches and prices it."""
-        return self.cached(
-            "priced_by_xla", instruction, lambda i: Priced(i, self.target, cluster=self.cluster(i), known=self._uses)
-        )
+        return self.caches.of(PRICED_BY_XLA, instruction)
+
+    def _priced_by_xla(self, instruction: Instruction) -> Priced:
+        return Priced(instruction, self.target, cluster=self.cluster(instruction), known=self._uses)
 
     def fused_by_xla(self, producer: Instruction, consumer: Instruction) -> KernelEstimate:
         """The producer computed in the consumer's kernel, as XLA prices it; infinite microseconds where a tiled kernel
@@ -141,11 +119,11 @@ class FusionState:
 
     def emitter(self, instruction: Instruction) -> tuple[XlaEmitter, Node]:
         """The emitter that XLA would choose for the instruction as a kernel of its own, and the hero."""
-        return self.cached("emitter", instruction, lambda i: emitter_of(self.cluster(i)))
+        return self.caches.of(EMITTER, instruction)
 
     def lowering(self, instruction: Instruction) -> Reason | None:
         """Why no kernel can hold the instruction; for a fusion, whether anything in it cannot be held."""
-        return self.cached("lowering", instruction, self._lowering)
+        return self.caches.of(LOWERING, instruction)
 
     def _lowering(self, instruction: Instruction) -> Reason | None:
         key = self.signature(instruction)
@@ -163,13 +141,18 @@ class FusionState:
             self._waited_for[computation] = predecessors
         return predecessors
 
-    def waits_inside(self, fusion: Instruction) -> Instruction | None:
-        """A member of a fusion that waits for another; only fusions that came with the input hold any."""
-        return self.cached("waits", fusion, _first_waiting)
+    @cached_property
+    def waiting(self) -> Mapping[Computation, Instruction]:
+        """The computations in which an instruction waits for one that it does not read, each with the first that does:
+        none in most modules. Fusing leaves these instructions where they are."""
+        waiting = (
+            (c, next((i for i in c.instructions if i.control_predecessors), None)) for c in self.module.computations
+        )
+        return {computation: first for computation, first in waiting if first is not None}
 
     def traits(self, instruction: Instruction) -> Traits:
         """What the members of the instruction add up to."""
-        return self.cached("traits", instruction, self._traits)
+        return self.caches.of(TRAITS, instruction)
 
     def _traits(self, instruction: Instruction) -> Traits:
         if fused(instruction) is None:
@@ -192,11 +175,11 @@ class FusionState:
         return traits
 
     def signature(self, instruction: Instruction) -> Hashable:
-        return self.cached("signature", instruction, signature)
+        return self.caches.of(SIGNATURE, instruction)
 
     def structure(self, instruction: Instruction) -> int:
         """The same number for kernels that differ in names only."""
-        return self.cached("structure", instruction, self._structure)
+        return self.caches.of(STRUCTURE, instruction)
 
     def _structure(self, instruction: Instruction) -> int:
         structures = self.known.structures
@@ -218,11 +201,10 @@ class FusionState:
     def structure_of_both(self, producer: Instruction, consumer: Instruction) -> int:
         """As `structure`, of both as one kernel. A kernel keeps the number that it had when its fusion was
         considered."""
-        numbers = cast("dict[Instruction, int]", self._caches["structure"])  # looked up here: each edge asks
-        placed = cast("dict[Instruction, dict[Instruction, int]]", self._caches["places"])
+        numbers, placed = self._structures, self._places  # looked up here: each edge asks
         one = numbers.get(producer) or self.structure(producer)
         other = numbers.get(consumer) or self.structure(consumer)
-        places = placed.get(consumer) or placed.setdefault(consumer, places_of(consumer.operands))
+        places = placed.get(consumer) or self.caches.of(PLACES, consumer)
         shared = [places.get(operand, -1) for operand in producer.operands]
         return self.known.structures.number(("both", one, other, places.get(producer, -1), *shared))
 
@@ -308,16 +290,16 @@ class FusionState:
 
     def emissions(self, instruction: Instruction) -> Emissions:
         """How often each operand would be computed if it were fused into the instruction."""
-        return self.cluster(instruction).following("emissions", Emissions)
+        return self.cluster(instruction).following(Emissions, Emissions)
 
     def below(self, instruction: Instruction) -> Below:
         """What lies between the operands of the instruction and its results."""
-        return self.cluster(instruction).following("below", Below)
+        return self.cluster(instruction).following(Below, Below)
 
     def row_reductions(self, instruction: Instruction) -> int:
         """How many reductions the threads of a block share, where the instruction is a row-reduction kernel of its
         own."""
-        return self.cached("rows", instruction, self._row_reductions)
+        return self.caches.of(ROWS, instruction)
 
     def _row_reductions(self, instruction: Instruction) -> int:
         if not self.traits(instruction).folds or self.lowering(instruction) is not None:
@@ -327,7 +309,7 @@ class FusionState:
 
     def started(self, fusion: Instruction, traits: Traits) -> None:
         """A fusion holds one instruction so far, of these traits."""
-        self._caches.setdefault("traits", {})[fusion] = traits
+        self.caches.take(fusion, {TRAITS: traits})
 
     def absorbed(
         self, producer: Instruction, fusion: Instruction, structure: int
@@ -336,9 +318,9 @@ class FusionState:
         returns after, with what its instructions became: what is known of the fusion's members is kept up, everything
         else is forgotten. `structure` is what both become."""
         traits = self.traits(producer).plus(self.traits(fusion))
-        clusters = self._caches.get("cluster", {})
+        clusters = self.caches.table(CLUSTER)
         cluster, above = clusters.get(fusion), clusters.get(producer)
-        if isinstance(above, Cluster) and above.outweighs(self.traits(fusion).members):
+        if above is not None and above.outweighs(self.traits(fusion).members):
             cluster = self.cluster(fusion)  # else what is known of the larger part would have to be found out again
         above = self.cluster(producer) if cluster is not None else None
         operands = list(producer.operands)
@@ -347,253 +329,53 @@ class FusionState:
             for old, new in moved.items():
                 if old in self._uses:
                     self._uses[new] = self._uses[old]
-            known = {name: self._caches[name][fusion] for name in _GROWING if fusion in self._caches.get(name, ())}
-            self.forget(fusion)
             self.forget(producer)
-            if isinstance(cluster, Cluster) and above is not None and cluster.absorb(producer, above, moved):
-                for name, value in known.items():
-                    self._caches[name][fusion] = value
-                    if isinstance(value, Priced):
-                        value.absorbed(producer, operands)
-            self._caches["traits"][fusion] = traits
-            self._caches.setdefault("lowering", {})[fusion] = None
-            self._caches.setdefault("waits", {})[fusion] = None
+            grown = cluster is not None and above is not None and cluster.absorb(producer, above, moved)
+            self.caches.keep(fusion, growing=grown)
+            priced = self.caches.table(PRICED_BY_XLA).get(fusion)
+            if priced is not None:
+                priced.absorbed(producer, operands)
+            self.caches.take(fusion, {TRAITS: traits, LOWERING: None})
             if fusion.word("kind") != "kCustom":
-                self._caches.setdefault("structure", {})[fusion] = structure
+                self._structures[fusion] = structure
 
         return after
 
     def replaced(self, old: Instruction, new: Instruction, user: Instruction) -> None:
         """Another instruction gives an operand's value, and the user reads that one already."""
-        known = {name: self._caches[name][user] for name in _GROWING if user in self._caches.get(name, ())}
-        kept = {name: self._caches[name][user] for name in _SETTLED if user in self._caches.get(name, ())}
-        self.forget(user)
-        if fused(user) is None:
+        cluster = self.caches.table(CLUSTER).get(user)
+        if fused(user) is None or (cluster is not None and old not in cluster.inputs):
+            self.forget(user)
             return
-        cluster = known.get("cluster")
-        if isinstance(cluster, Cluster):
-            if old not in cluster.inputs:
-                return
+        self.caches.keep(user, growing=True, settled=True)
+        if cluster is not None:
             cluster.rename(old, new)
-        for name, value in (known | kept).items():
-            self._caches[name][user] = value
-            if isinstance(value, Priced):
-                value.renamed(old, new)
+        priced = self.caches.table(PRICED_BY_XLA).get(user)
+        if priced is not None:
+            priced.renamed(old, new)
 
     def joined(
-        self, other: Instruction, host: Instruction, known: Mapping[str, object] = MappingProxyType({})
+        self, other: Instruction, host: Instruction, known: Mapping[Cache[object], object] = MappingProxyType({})
     ) -> Callable[[Instruction], None]:
         """Call before an instruction becomes a further output of a kernel, and call what it returns after with the
-        fusion. `known` is what `cached` need not compute again."""
+        fusion. `known` is what need not be computed again."""
         traits = self.traits(other).plus(self.traits(host))
 
         def after(fusion: Instruction) -> None:
             for changed in (other, host, fusion):
                 self.forget(changed)
-            self._caches["traits"][fusion] = traits
-            self._caches.setdefault("lowering", {})[fusion] = None
-            self._caches.setdefault("waits", {})[fusion] = None
-            for name, value in known.items():
-                self._caches.setdefault(name, {})[fusion] = value
+            self.caches.take(fusion, {TRAITS: traits, LOWERING: None, **known})
 
         return after
 
 
-def _first_waiting(fusion: Instruction) -> Instruction | None:
-    return next((i for i in fusion.called_by("calls").instructions if i.control_predecessors), None)
-
-
-class Traits(NamedTuple):
-    """Sums over the members of a kernel.
-
-    members        how many there are
-    depth          an upper bound of how deep they nest: those that read operands under conditions or in loops
-    scatters, reduces  members of these opcodes
-    reductions     reduces that a reduction emitter would take
-    significant_reduces  reduces of one array that fold at least `SIGNIFICANT` elements into one
-    shared_memory  bytes that all would need as heroes (FusionFitsInBudget)
-    windows        cumulative windows of more elements than XLA leaves in one
-    slides         sliding windows that threads fold together
-    library        the opcode of a member that a library would compute; empty without one
-    folds          members whose partial results threads may combine
-    """
-
-    members: int = 0
-    depth: int = 0
-    scatters: int = 0
-    reduces: int = 0
-    reductions: int = 0
-    significant_reduces: int = 0
-    shared_memory: int = 0
-    windows: int = 0
-    slides: int = 0
-    library: str = ""
-    folds: int = 0
-
-    @classmethod
-    def of(cls, member: Instruction) -> Traits:
-        spec = find(member.opcode)
-        return cls(
-            members=1,
-            depth=not all(is_direct(member, n) for n in range(len(member.operands))),
-            scatters=HEROES.get(member.opcode) is XlaEmitter.SCATTER,
-            reduces=HEROES.get(member.opcode) is XlaEmitter.REDUCTION,
-            reductions=fast_form(member) is not None,
-            significant_reduces=_folds_many(member),
-            shared_memory=shared_memory(member),
-            windows=_is_long_window(member),
-            slides=slides(member),
-            library=member.opcode if spec is not None and spec.is_library else "",
-            folds=may_share_folds(member),
-        )
-
-    def plus(self, other: Traits) -> Traits:
-        return Traits(
-            self.members + other.members,
-            self.depth + other.depth,
-            self.scatters + other.scatters,
-            self.reduces + other.reduces,
-            self.reductions + other.reductions,
-            self.significant_reduces + other.significant_reduces,
-            self.shared_memory + other.shared_memory,
-            self.windows + other.windows,
-            self.slides + other.slides,
-            self.library or other.library,
-            self.folds + other.folds,
-        )
-
-
-SIGNIFICANT = 16
-"""Smaller reductions are loops in any kernel (CanFuse in xla/backends/gpu/transforms/priority_fusion.cc)."""
-
-
-LEFT = 16
-"""Elements of the cumulative windows that XLA:GPU makes of longer ones before it fuses
-(xla/service/gpu/gpu_compiler.cc, ReduceWindowRewriter)."""
-
-
-def _is_long_window(member: Instruction) -> bool:
-    lines = lines_of(member)
-    return lines is not None and lines.length > LEFT
-
-
-def _folds_many(member: Instruction) -> bool:
-    if (
-        HEROES.get(member.opcode) is not XlaEmitter.REDUCTION
-        or not member.shape.is_array
-        or not member.shape.element_count
-    ):
-        return False
-    return member.operands[0].shape.element_count // member.shape.element_count >= SIGNIFICANT
-
-
-_Users = dict[Node | None, None]
-"""The users that compute an index of their own on the way from a value to the results; None stands for the kernel
-itself."""
-
-
-class Emissions:
-    """How often the code of each operand would be emitted in a kernel if the operand were fused: once for each user
-    inside that computes an index of its own, as often as that user is emitted.
-
-    Source: xla/service/fusion_node_indexing_evaluation.cc. Users that keep the shape (and transposes) share their
-    users' indices.
-    """
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._users: dict[Node, _Users] = {root: {None: None} for root in cluster.roots}
-        self._counts: dict[Node | None, int] = {None: 1}
-        self._own = set(cluster.roots)  # the others share what they have with a user, until they need more
-
-    def of(self, operand: Instruction) -> int:
-        """The count for an operand of the kernel; 0 for what it does not read."""
-        node = self._cluster.inputs.get(operand)
-        return 0 if node is None else sum([self._counts[user] for user in self._users.get(node, ())])
-
-    def spread(self, nodes: list[Node], inputs: list[Node]) -> None:
-        users, own, counts = self._users, self._own, self._counts
-        for node in nodes:
-            mine = users.setdefault(node, {})
-            counts[node] = sum([counts[user] for user in mine])
-            shape, is_transpose = node.instruction.shape, HEROES.get(node.instruction.opcode) is XlaEmitter.TRANSPOSE
-            for operand in node.operands:
-                there = users.get(operand)
-                operand_shape = operand.instruction.shape
-                same_index = operand_shape is shape or is_transpose or operand_shape == shape
-                if there is None and same_index:
-                    users[operand] = mine
-                    continue
-                if there is mine and same_index:
-                    continue
-                if there is None or operand not in own:
-                    own.add(operand)
-                    there = users[operand] = {} if there is None else dict(there)
-                there.update(mine if same_index else {node: None})
-
-    def fits(self, above: Follower, place: Node) -> bool:
-        """What is emitted once is emitted as it is by itself."""
-        return sum([self._counts[user] for user in self._users.get(place, ())]) == 1
-
-    def adopt(self, above: Follower, root: Node, place: Node, inputs: Mapping[Node, Node]) -> None:
-        assert isinstance(above, Emissions)
-        below = self._users[place]
-        self._counts[place] = 1
-        for old, new in inputs.items():
-            mine: _Users = {}
-            for user in above._users.get(old, ()):
-                if user is None:
-                    mine.update(below)
-                elif user is root:
-                    mine[place] = None
-                else:
-                    mine[user] = None
-                    self._counts[user] = above._counts[user]
-            self._users[new] = self._users.get(new, {}) | mine
-            self._own.add(new)
-
-
-class Below:
-    """What lies between each node of a kernel and its results, kept up while the kernel grows."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.reusing: dict[Node, Node | None] = {}
-        """A user, direct or not, that reads an element of its operand several times."""
-        self.reusing_once_per_row: dict[Node, Node | None] = {}
-        """The same, where no way leads through a reduction: a row kernel computes its result once."""
-        self.enlarging: dict[Node, Node | None] = {}
-        """A user, direct or not, that makes more elements out of fewer."""
-
-    def spread(self, nodes: list[Node], inputs: list[Node]) -> None:
-        for node in nodes:
-            instruction = node.instruction
-            beyond = self.reusing.get(node), self.reusing_once_per_row.get(node), self.enlarging.get(node)
-            for position, operand in enumerate(node.operands):
-                reuses = reuses_elements(instruction, position) and not _is_long_window(instruction)
-                direct = node if reuses else None
-                if self.reusing.get(operand) is None:
-                    self.reusing[operand] = direct or beyond[0]
-                if self.reusing_once_per_row.get(operand) is None:
-                    self.reusing_once_per_row[operand] = direct or (
-                        None if HEROES.get(instruction.opcode) is XlaEmitter.REDUCTION else beyond[1]
-                    )
-                if self.enlarging.get(operand) is None:
-                    self.enlarging[operand] = node if _enlarges(node, operand) else beyond[2]
-
-    def fits(self, above: Follower, place: Node) -> bool:
-        """Where a way from the producer's operands to its result leads through a reduction is not kept."""
-        return self.reusing_once_per_row.get(place) is None
-
-    def adopt(self, above: Follower, root: Node, place: Node, inputs: Mapping[Node, Node]) -> None:
-        assert isinstance(above, Below)
-        for name in ("reusing", "reusing_once_per_row", "enlarging"):
-            mine, theirs = getattr(self, name), getattr(above, name)
-            for old, new in inputs.items():
-                if old in theirs and mine.get(new) is None:
-                    mine[new] = theirs[old] or mine.get(place)
-
-
-def _enlarges(user: Node, operand: Node) -> bool:
-    if user.opcode in ("broadcast", "gather"):
-        return user.shape.element_count > operand.shape.element_count
-    return user.opcode == "reduce-window"
+CLUSTER: Cache[Cluster] = Cache(lambda _, instruction: cluster_of(instruction), grows=True)
+PRICED_BY_XLA: Cache[Priced] = Cache(FusionState._priced_by_xla, grows=True)
+EMITTER: Cache[tuple[XlaEmitter, Node]] = Cache(lambda state, instruction: emitter_of(state.cluster(instruction)))
+LOWERING: Cache[Reason | None] = Cache(FusionState._lowering, settled=True, in_copies=True)
+TRAITS: Cache[Traits] = Cache(FusionState._traits, settled=True, in_copies=True)
+SIGNATURE: Cache[Hashable] = Cache(lambda _, instruction: signature(instruction))
+STRUCTURE: Cache[int] = Cache(FusionState._structure, settled=True, in_copies=True)
+PLACES: Cache[dict[Instruction, int]] = Cache(lambda _, instruction: places_of(instruction.operands))
+"""The numbers of the operands."""
+ROWS: Cache[int] = Cache(FusionState._row_reductions, in_copies=True)

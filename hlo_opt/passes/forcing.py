@@ -82,6 +82,7 @@ def join_edge(module: Module, context: PassContext, decision: FusionDecision) ->
         raise ProofError(
             f"{decision.producer} and {decision.consumer} were planned as one kernel, but {kernel.message}"
         )
+    engine.drop_orphans()
     edit.sort_computations(module)
     return kernel
 

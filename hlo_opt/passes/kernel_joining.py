@@ -74,10 +74,13 @@ class KernelJoining(Pass):
         is_small = sum(map(launches, computation.instructions)) <= self.max_kernels
         tried = None if is_small else self._dearest(computation, Engine(module, context))
         changed, left = False, set[ProducerAndConsumer]()
+        orphans: list[Computation] = []
         while True:
             engine = Engine(module, context, self.name)
+            engine.orphans = orphans
             union = next(_unions(computation, engine, left, tried), None)
             if union is None or not context.step():
+                engine.drop_orphans()
                 return changed
             kernel = join(engine, union)
             if isinstance(kernel, Reason):

@@ -19,6 +19,7 @@ from hlo_opt.fusion.compatibility import Beside
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.horizontal import POINTER_BYTES, argument_room, buffer_count
 from hlo_opt.fusion.outline import join
+from hlo_opt.fusion.state import STRUCTURE
 from hlo_opt.ir import Computation, Instruction
 from hlo_opt.ir.walk import post_order
 from hlo_opt.ops.sets import body_of, launches, looped
@@ -65,7 +66,7 @@ class LaunchPacking(FusionPass):
                 if all(
                     k.word("kind") != "kCustom" for k in (host, kernel)
                 ):  # that of a custom kernel depends on its config, too
-                    known["structure"] = pair.structure()
+                    known[STRUCTURE] = pair.structure()
                 alone.pop(host, None)
                 begun[begun.index(host)] = join(engine, kernel, host, known)
                 changed = True

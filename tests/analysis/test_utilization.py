@@ -28,7 +28,7 @@ ENTRY e {{
 def usage(body: str, made: str = "f32[8,64]{1,0}") -> tuple[Usage, float]:
     """The usage, and how often x is read."""
     cluster = fusion(body, made)
-    found = cluster.following("usage", lambda c: ClusterUsage(c, 90, known={}))
+    found = cluster.following(ClusterUsage, lambda c: ClusterUsage(c, 90, known={}))
     return found, next(found.utilization[n] for n in cluster.inputs.values())
 
 

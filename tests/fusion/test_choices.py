@@ -9,6 +9,7 @@ from small_modules import module_of, named, state_of
 
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import choices
+from hlo_opt.fusion import state as states
 from hlo_opt.fusion.choices import InstructionFusionChoices, always_duplicable, is_expensive
 from hlo_opt.fusion.legality import Check, Edge
 from hlo_opt.fusion.prices import Prices
@@ -365,7 +366,7 @@ def test_only_a_row_kernel_reads_once_per_row() -> None:
     )
     for rows, reused in ((1, False), (0, True)):
         found = edge(f"a = {WIDE} tanh(p)", f"b = {WIDE} fusion(a), kind=kInput, calls=rows9", rows9=body)
-        found.state._caches["rows"] = {found.consumer: rows}
+        found.state.caches.take(found.consumer, {states.ROWS: rows})
         expected = no("FUS402", producer="a", opcode="tanh", user="b9", user_opcode="broadcast") if reused else None
         assert PLAIN.expensive_reuse(found) == expected
         assert XLA.expensive_reuse(found) is not None

@@ -24,7 +24,7 @@ from hlo_opt.analysis.xla.performance import Priced, fused_estimate
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import compatibility as rules
 from hlo_opt.fusion.compatibility import Beside, MultiOutputEdge, Pair
-from hlo_opt.fusion.state import Traits
+from hlo_opt.fusion.traits import Traits
 from hlo_opt.plans import Launch
 from hlo_opt.plans.limits import DEEPEST
 from hlo_opt.plans.sketch import Sketch, Summary, as_fusion
@@ -84,7 +84,7 @@ def test_how_many_buffers_one_kernel_has(pair: dict[str, int], count: tuple[int,
 def test_how_much_code_one_kernel_has(monkeypatch: pytest.MonkeyPatch):
     pair = both(f"{WIDE} tanh(p)", FUSED)
     size = sum(pair.state.priced_by_xla(i).usage.code_size for i in (pair.producer, pair.consumer))
-    assert rules.joint(pair) == {"code size": size, "walk": rules.walk_of(pair.state, pair.producer)}
+    assert rules.joint(pair) == {rules.CODE_SIZE: size, rules.WALK: rules.walk_of(pair.state, pair.producer)}
     monkeypatch.setattr(rules, "MAX_CODE_SIZE", size)
     assert rules.code_fits(pair) is None
     monkeypatch.setattr(rules, "MAX_CODE_SIZE", size - 1)
@@ -120,7 +120,7 @@ def test_what_is_kept_is_emitted_for_each_of_its_readers(monkeypatch: pytest.Mon
 )
 def test_the_threads_of_joint_kernels_go_as_the_hero_wants(first: str, second: str, leads: str):
     pair = both(first, second)
-    found = rules.joint(pair).get("walk")
+    found = rules.joint(pair).get(rules.WALK)
     assert found == (rules.walk_of(pair.state, pair.producer if leads == "a" else pair.consumer) if leads else None)
 
 

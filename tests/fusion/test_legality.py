@@ -8,7 +8,7 @@ from small_modules import H100, module_of, named, state_of
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import legality
 from hlo_opt.fusion.legality import Check, Edge
-from hlo_opt.fusion.state import Traits
+from hlo_opt.fusion.traits import Traits
 from hlo_opt.plans.limits import DEEPEST, LARGEST
 
 ARRAY = "f32[64]{0}"

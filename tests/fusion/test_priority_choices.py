@@ -9,7 +9,7 @@ from hlo_opt.diag import Reason
 from hlo_opt.fusion import priority_choices as rules
 from hlo_opt.fusion.legality import Edge
 from hlo_opt.fusion.priority_choices import ConstantChoices, PriorityChoices
-from hlo_opt.fusion.state import Traits
+from hlo_opt.fusion.traits import Traits
 from hlo_opt.ir import Instruction
 
 WIDE, ROW = "f32[64,96]{1,0}", "f32[64]{0}"

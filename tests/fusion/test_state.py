@@ -15,11 +15,13 @@ from hlo_opt.analysis.xla.tiled_model import TileSizes
 from hlo_opt.analysis.xla.timing import KernelEstimate
 from hlo_opt.diag import Reason
 from hlo_opt.fusion import state as states
+from hlo_opt.fusion.caches import Cache
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.decision import ByStructure
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.joining import ways_between
-from hlo_opt.fusion.state import FusionState, Traits
+from hlo_opt.fusion.state import FusionState
+from hlo_opt.fusion.traits import Traits
 from hlo_opt.ir import Instruction, Module, edit
 from hlo_opt.plans.sketch import Sketch
 
@@ -217,13 +219,18 @@ def test_an_answer_holds_until_the_instruction_changes():
     module = module_of(*INPUTS, f"a = {WIDE} negate(p)", f"r = {WIDE} abs(a)")
     state, a = state_of(module), named(module, "a")
     asked: list[str] = []
-    answer = [lambda i: asked.append(i.name) or len(asked)][0]
-    assert [state.cached("count", a, answer) for _ in range(3)] == [1, 1, 1]
+
+    def count(_: FusionState, instruction: Instruction) -> int:
+        asked.append(instruction.name)
+        return len(asked)
+
+    counted = Cache(count)
+    assert [state.caches.of(counted, a) for _ in range(3)] == [1, 1, 1]
     first = state.cluster(a)
     state.forget(named(module, "r"))
-    assert state.cached("count", a, answer) == 1 and state.cluster(a) is first
+    assert state.caches.of(counted, a) == 1 and state.cluster(a) is first
     state.forget(a)
-    assert state.cached("count", a, answer) == 2 and state.cluster(a) is not first
+    assert state.caches.of(counted, a) == 2 and state.cluster(a) is not first
     assert asked == ["a", "a"]
 
 
@@ -241,8 +248,7 @@ def test_what_is_waited_for():
     state = state_of(module)
     assert state.waited_for(module.entry) == {named(module, "g"): named(module, "r")}
     assert state.waited_for(module.entry) is state.waited_for(module.entry)
-    inside = [state.waits_inside(named(module, name)) for name in ("f", "g")]
-    assert inside[0] is not None and inside[0].name == "w" and inside[1] is None
+    assert {c.name: i.name for c, i in state.waiting.items()} == {"held": "w", "e": "r"}
 
 
 def tiled(producer: str, consumer: str) -> tuple[FusionState, Instruction, Instruction]:
@@ -462,7 +468,7 @@ def test_a_grown_kernel_is_known_before_anybody_asks():
     fusion = engine.fuse(of["a"], of["s"])
     assert state.structure(fusion) == number
     assert state.traits(fusion) == Traits(2, 1, 0, 1, 1, 1, 128, folds=1)
-    assert state.lowering(fusion) is None and state.waits_inside(fusion) is None
+    assert state.lowering(fusion) is None
     state.settle(fusion)
     assert state.structure(fusion) == number and state.traits(fusion).members == 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import hlo_opt
-from hlo_opt.fusion.state import LEFT
+from hlo_opt.fusion.traits import LEFT
 from hlo_opt.passes.table import preset as preset_passes
 from scripts.launches import rows
 

@@ -8,6 +8,7 @@ import pytest
 import hlo_opt
 from hlo_opt.analysis.graph.numbering import Numbering
 from hlo_opt.analysis.targets import target
+from hlo_opt.fusion.caches import Cache
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.ir import Attribute, Called, Computation, Module, edit
 from hlo_opt.passes.base import Pass
@@ -170,12 +171,12 @@ def test_a_merge_in_the_entry_leaves_what_is_known_of_other_kernels():
     )
     context = PassContext(FuseOptions(H100))
     state = context.memory.state(module, H100)
+    known = Cache(lambda state, instruction: instruction.name)
     for instruction in module.entry.instructions:
-        state.cached("known", instruction, lambda i: "before")
+        state.caches.of(known, instruction)
     assert CommonSubexpressionElimination().run(module, context)
     assert context.memory.state(module, H100) is state
-    known = {i.name: state.cached("known", i, lambda i: "after") for i in module.entry.instructions}
-    assert {name for name, when in known.items() if when == "before"} == {"q", "o"}
+    assert {i.name for i in module.entry.instructions if i in state.caches.table(known)} == {"q", "o"}
 
 
 def test_dce_drops_chains_and_what_is_read_twice():

@@ -102,8 +102,8 @@ class Cluster:
         self._users_first.reverse()
         self._opcodes: frozenset[str] | None = None
         self._notable: list[Node] | None = None
-        self._followers: dict[object, Follower] = {}
-        self._starts: dict[object, Callable[[Cluster], Follower]] = {}
+        self._followers: dict[type[Follower], Follower] = {}
+        self._starts: dict[type[Follower], Callable[[Cluster], Follower]] = {}
 
     @property
     def nodes(self) -> list[Node]:
@@ -151,8 +151,8 @@ class Cluster:
                 self._notable = [n for n in self._users_first if n.instruction.opcode in NOTABLE]
         return self._notable
 
-    def following(self, key: object, start: Callable[[Cluster], F]) -> F:
-        """The follower under a key: created on first use, updated from then on."""
+    def following(self, key: type[Follower], start: Callable[[Cluster], F]) -> F:
+        """The follower of a class: created on first use, updated from then on."""
         follower = self._followers.get(key)
         if follower is None:
             follower = self._followers[key] = start(self)

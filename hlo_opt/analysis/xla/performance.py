@@ -74,7 +74,7 @@ class Priced:
         """Bytes read of each distinct operand."""
         if self.is_fusion:
             capability = target.compute_capability
-            self.usage = cluster.following("usage", lambda c: ClusterUsage(c, capability, known=known))
+            self.usage = cluster.following(ClusterUsage, lambda c: ClusterUsage(c, capability, known=known))
             self.reads = {o: round(self.usage.read_of(cluster, o)) for o in cluster.inputs}
         else:
             self.usage = plain_usage(cluster, target.compute_capability, known)
@@ -116,7 +116,7 @@ class Priced:
             return False
         if not self.is_fusion:
             return makes_reads_jump(self.instruction)
-        return self.cluster.following("jumps", lambda c: Jumps()).any
+        return self.cluster.following(Jumps, lambda c: Jumps()).any
 
     @cached_property
     def tiles(self) -> TileSizes | None:
