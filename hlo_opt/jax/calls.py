@@ -16,15 +16,29 @@ if TYPE_CHECKING:
     from hlo_opt.ir import Shape
 
 
-def call_text(inputs: Sequence[Shape], outputs: Sequence[Shape], key: str, memory: int = 0) -> str:
-    """The module of `Replacement.text`. `memory` is the size in bytes of a last result that is only scratch memory."""
+SHARED = "output_to_operand_aliasing"
+"""The attribute of an instruction whose results lie in the memory of operands."""
+
+
+def call_text(
+    inputs: Sequence[Shape],
+    outputs: Sequence[Shape],
+    key: str,
+    memory: int = 0,
+    in_place: Sequence[tuple[int, int]] = (),
+) -> str:
+    """The module of `Replacement.text`. `memory` is the size in bytes of a last result that is only scratch memory.
+    `in_place`: inputs and results, by number, that the call has in one memory, a copy of the input's."""
     lines = [f"  p{n} = {shape} parameter({n})" for n, shape in enumerate(inputs)]
+    held = {number for number, _ in in_place}
+    lines += [f"  h{n} = {inputs[n]} copy(p{n})" for n in sorted(held)]
     results = [*map(str, outputs), *([f"u8[{memory}]{{0}}"] if memory else [])]
     result = results[0] if len(results) == 1 else f"({', '.join(results)})"
-    operands = ", ".join(f"p{n}" for n in range(len(inputs)))
+    operands = ", ".join(f"{'h' if n in held else 'p'}{n}" for n in range(len(inputs)))
+    aliases = ", ".join(f"{{{k if len(results) > 1 else ''}}}: ({number}, {{}})" for number, k in in_place)
     lines.append(
         f'  c = {result} custom-call({operands}), custom_call_target="{TARGET}", api_version=API_VERSION_TYPED_FFI, '
-        f'backend_config={{key = "{key}"}}'
+        f'backend_config={{key = "{key}"}}' + (f", {SHARED}={{{aliases}}}" if in_place else "")
     )
     if len(results) > 1:
         lines += [f"  e{n} = {shape} get-tuple-element(c), index={n}" for n, shape in enumerate(results)]

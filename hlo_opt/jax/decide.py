@@ -16,6 +16,7 @@ from hlo_opt.evaluate.elided import elided_constants
 from hlo_opt.ir import Computation, Instruction, Module
 from hlo_opt.ir.values import Array
 from hlo_opt.jax import records
+from hlo_opt.jax.agreement import disagreement
 from hlo_opt.jax.backend import HOST, Backend
 from hlo_opt.jax.calls import call_text, changed, replaced
 from hlo_opt.jax.endings import Ending, ending_of
@@ -27,6 +28,7 @@ from hlo_opt.jax.measure import (
     can_hand_over,
     compared,
     drawn,
+    of_call,
     runnable,
     times,
 )
@@ -214,7 +216,13 @@ class Decision:
         theirs = Runnable(message, inputs_of, outputs)
         kept = self.chosen
         while kept:
-            found = Times(*compared(changed(message, kept), theirs, inputs))
+            ours = Runnable(changed(message, kept), inputs_of, outputs)
+            wrong = disagreement(module, ours, theirs, inputs)
+            if wrong is not None:
+                self.report.add(line(wrong.code, self.module, WHOLE, why=wrong.text))
+                kept = []
+                break
+            found = Times(*compared(ours, theirs, inputs))
             ours_us, xla_us = found.ours_us, found.xla_us
             if len({self.wish.keeps(kept, us, xla_us) for us in found.possible_us}) > 1:
                 self.is_sure = False
@@ -363,9 +371,15 @@ class Decision:
             code, rule = "JAX102" if verdict.is_bound else "JAX202", self.wish.rule(verdict, rounds, self._win)
             self._say(code, region, ours_us=ours_us, xla_us=xla_us, rule=rule)
         else:
-            self._say("JAX401" if known else "JAX402", region)
             if is_loop:
-                key = self._in_place(region, key)
+                try:
+                    key, wrong = self._in_place(region, own, key)
+                except TimeUpError:
+                    return self._late(region)
+                if wrong is not None:
+                    self._say(wrong.why, region, why=wrong.text)
+                    return False
+            self._say("JAX401" if known else "JAX402", region)
             change = change_of(region, key, self.backend.memory(key))
             self.chosen.append(
                 Chosen(change, region.name, region.written * rounds, ours_us, xla_us, self._label(region))
@@ -374,22 +388,33 @@ class Decision:
                 self._little.append(self.chosen[-1])
         return is_taken
 
-    def _in_place(self, region: Candidate, key: str) -> str:
+    def _in_place(self, region: Candidate, own: Module, key: str) -> tuple[str, Verdict | None]:
         """The key of the kernels of a region of a loop's body that write the next state into the memory of the state,
-        or of those that it has, where there are none: a call of these copies such results."""
+        or of those that it has, where there are none: a call of these copies such results. And what is wrong with them
+        where they write there. They are not timed: they save that copy. Raises TimeUpError."""
         pairs = state_pairs(region)
         if not pairs:
-            return key
-        own = module_of(region, pairs)
-        in_place = records.key_of("region", str(own), self.wish.preset, self.backend.name)
+            return key, None
+        placed = module_of(region, pairs)
+        in_place = records.key_of("region", str(placed), self.wish.preset, self.backend.name)
+        verdict = records.verdict_of(in_place)
         try:
             if not self.backend.handler().has(in_place):
-                self.backend.build(own, in_place, self.wish.preset)
+                verdict = None
+                self.backend.build(placed, in_place, self.wish.preset)
+        except TimeUpError:
+            raise
         except HloOptError as fault:
-            self.is_whole = self.is_whole and not isinstance(fault, TimeUpError)
             self.is_of_now |= fault.code in OF_MACHINE
-            return key
-        return in_place
+            in_place = key
+        if verdict is None:
+            theirs = runnable(own, is_whole=False)
+            ours = of_call(_call(own, region, in_place, pairs), theirs, is_whole=False)
+            wrong = disagreement(own, ours, theirs, drawn(own))
+            verdict = Verdict() if wrong is None else Verdict(why=wrong.code, text=wrong.text)
+            if in_place != key:
+                records.keep_verdict(in_place, verdict)
+        return in_place, verdict if verdict.why else None
 
     def _pairs(self, region: Candidate) -> list[StatePair] | None:
         """As `Memories.pairs`."""
@@ -455,9 +480,17 @@ class Decision:
         built = self._built(own, key)
         if built.why:
             return built
-        results = [o.shape for o in own.entry.root.operands] if len(region.outputs) > 1 else [own.entry.root.shape]
-        call = call_text([p.shape for p in own.entry.parameters], results, key)
-        return _verdict_of(Times(*times(theirs, call, inputs, is_whole=is_whole)))
+        ours = of_call(_call(own, region, key), theirs, is_whole=is_whole)
+        wrong = disagreement(own, ours, theirs, inputs)
+        if wrong is not None:
+            return Verdict(why=wrong.code, text=wrong.text)
+        return _verdict_of(Times(*times(ours, theirs, inputs)))
+
+
+def _call(own: Module, region: Candidate, key: str, in_place: Sequence[StatePair] = ()) -> str:
+    """The module of a call for a region's module."""
+    results = [o.shape for o in own.entry.root.operands] if len(region.outputs) > 1 else [own.entry.root.shape]
+    return call_text([p.shape for p in own.entry.parameters], results, key, in_place=in_place)
 
 
 def _verdict_of(found: Times, *, is_bound: bool = False) -> Verdict:

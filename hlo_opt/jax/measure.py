@@ -15,6 +15,7 @@ from functools import cache, cached_property
 from typing import NamedTuple, Protocol
 
 import jax
+import numpy as np
 from jaxlib import _hlo, _jax, xla_client
 
 from hlo_opt.diag import BackendError
@@ -139,9 +140,14 @@ def runnable(module: Module, *, is_whole: bool) -> Runnable:
     return Runnable(message, [p.shape for p in module.entry.parameters], list(module.entry.root.shape.leaves()))
 
 
-def times(theirs: Runnable, call: str, inputs: Sequence[Array], *, is_whole: bool) -> Times:
-    """The result of `compared` for a region: `theirs` from `runnable`, `call` from `call_text`."""
-    return compared(_message(call, is_whole=is_whole), theirs, inputs)
+def of_call(call: str, theirs: Runnable, *, is_whole: bool) -> Runnable:
+    """Our form of a region: `theirs` from `runnable`, `call` from `call_text`."""
+    return Runnable(_message(call, is_whole=is_whole), theirs.inputs, theirs.outputs)
+
+
+def times(ours: Runnable, theirs: Runnable, inputs: Sequence[Array]) -> Times:
+    """The result of `compared` for a region: `ours` from `of_call`, `theirs` from `runnable`."""
+    return compared(ours, theirs, inputs)
 
 
 def _message(text: str, *, is_whole: bool) -> bytes:
@@ -176,16 +182,20 @@ class Runnable:
         """Raises what XLA raises, and BackendError as `_compiled`."""
         return _compiled(self.message, self.inputs, self.outputs)
 
+    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
+        """The results for inputs. Raises what XLA raises, and BackendError as `_compiled`."""
+        with _one_at_a_time, jax.enable_x64(True):
+            return [np.asarray(a) for a in self.executable.execute(_on_device(inputs))]
 
-def compared(our_module: bytes, theirs: Runnable, inputs: Sequence[Array]) -> Times:
-    """Microseconds of a run of our module and of theirs, which have the same inputs and outputs, by `least_won`. Each
+
+def compared(ours: Runnable, theirs: Runnable, inputs: Sequence[Array]) -> Times:
+    """Microseconds of a run of our form and of theirs, which have the same inputs and outputs, by `least_won`. Each
     series has arrays of its own, because their addresses affect the time. Raises what XLA raises."""
     with _one_at_a_time, jax.enable_x64(True):
-        ours = _compiled(our_module, theirs.inputs, theirs.outputs)
 
         def runs() -> tuple[TimedRun, TimedRun]:
             arrays = _on_device(inputs)
-            return _run_of(ours, arrays), _run_of(theirs.executable, arrays)
+            return _run_of(ours.executable, arrays), _run_of(theirs.executable, arrays)
 
         return least_won(runs)
 

@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from hlo_opt.ir import Instruction, Module
+from hlo_opt.jax.calls import SHARED
 from hlo_opt.jax.regions import Candidate, StatePair, bodies_of, updates
 from hlo_opt.ops.sets import at_once, goes_on, keeps_bytes, looped, tuple_elements, tuple_index
 from hlo_opt.text.aliases import aliased_leaves
-
-SHARED = "output_to_operand_aliasing"
-"""The attribute of an instruction whose results lie in the memory of operands."""
 
 SCHEDULED = "is_scheduled"
 """The attribute of a module whose text has the order of execution."""

@@ -61,7 +61,8 @@ class Candidate:
     def inputs(self) -> list[Instruction]:
         """The values from outside that the region reads, each once, without small constants."""
         own = set(self.members)
-        inputs = dict.fromkeys(o for i in self.members for o in i.operands if o not in own and not is_small(o))
+        outside = (o for i in self.members for o in i.operands if o not in own)
+        inputs = dict.fromkeys(o for o in outside if held_constant(o) is None)
         return list(inputs)
 
     @cached_property
@@ -115,6 +116,14 @@ UNSEEN = frozenset({OpKind.COLLECTIVE, OpKind.OPAQUE})
 def is_small(i: Instruction) -> bool:
     """Whether a value is a constant that is cheap to duplicate."""
     return i.literal is not None and i.shape.is_array and i.shape.element_count <= FEW and not i.literal.is_elided
+
+
+def held_constant(i: Instruction) -> Instruction | None:
+    """The small constant that a value is, through copies for XLA's buffers; else None. Where a loop begins to count,
+    say, is no input: drawn data would make it end elsewhere."""
+    while i.opcode in COPIES and i.operands[0].shape == i.shape and i.shape.is_row_major:
+        i = i.operands[0]
+    return i if is_small(i) else None
 
 
 def _rounds(loop: Instruction) -> int:
@@ -463,7 +472,9 @@ def module_of(candidate: Candidate, in_place: Sequence[StatePair] = ()) -> Modul
     for i in candidate.members:
         for operand in i.operands:
             if operand not in of_entry:
-                of_entry[operand] = copied(operand, entry, of_entry)
+                constant = held_constant(operand)
+                assert constant is not None
+                of_entry[operand] = copied(constant, entry, of_entry)
         of_entry[i] = copied(i, entry, of_entry)
     results = []
     for i in candidate.outputs:

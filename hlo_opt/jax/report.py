@@ -30,6 +30,8 @@ CODES = {
     "JAX210": "not changed: too few launches are left for a CUDA graph; the replaced parts are estimated to take "
     "{ours_us:.1f} us with what these cost outside one, XLA's {xla_us:.1f} us",
     "JAX211": "not changed: XLA's loop ends by what is compared here, which must be rounded as XLA rounds it",
+    "JAX212": "not changed: kernels of ours are wrong, please report it: {why}",
+    "JAX213": "not changed: kernels of ours differ from XLA's, and bounds of rounding take too long: {why}",
     "JAX301": "XLA's code runs for now; kernels of ours are built in the background for the next compilation",
     "JAX302": "interrupted",
     "JAX303": "failed: {why}",
@@ -47,6 +49,7 @@ REPLACED = "JAX001"
 LEFT = {
     "kernels of ours are no faster": ("JAX102", "JAX202", "JAX208", "JAX210"),
     "no kernels": ("JAX201",),
+    "kernels of ours give other results": ("JAX212", "JAX213"),
     "they cannot be timed": ("JAX203", "JAX204"),
     "too large, or of a form that is not supported": ("JAX205", "JAX207", "JAX209", "JAX211"),
     "slower together than alone": ("JAX401", "JAX402"),

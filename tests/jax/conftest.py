@@ -27,6 +27,12 @@ def winning(monkeypatch: pytest.MonkeyPatch) -> None:
     forgetful(monkeypatch)
 
 
+@pytest.fixture
+def uncompared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of ours are taken without a run, so that only a program's own calls are counted."""
+    monkeypatch.setattr(decide, "disagreement", lambda *_: None)
+
+
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verdicts and decisions come from nowhere and go nowhere; programs are remembered by this process."""
     records.forget()

@@ -219,6 +219,7 @@ def test_a_loser_is_left_and_remembered(empty_cache: Callable[[], None], monkeyp
     assert report.count("JAX303") == 0
 
 
+@pytest.mark.usefixtures("uncompared")
 def test_what_takes_no_longer_than_no_work_is_not_built(
     empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,6 +249,7 @@ def test_no_work_takes_little(empty_cache: Callable[[], None]) -> None:
         assert 0 < least_us < xla_us
 
 
+@pytest.mark.usefixtures("uncompared")
 def test_kernels_are_made_in_the_background(empty_cache: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     quick(monkeypatch)
     function = jax.jit(rounds)

@@ -373,3 +373,18 @@ ENTRY e {
 """
     assert sorted(regions(text)) == [["a", "b", "c"], ["r"]]
     assert all(are_apart(found) for found in clusters(parse(text).entry))
+
+
+def test_where_a_loop_begins_to_count_is_no_input() -> None:
+    """XLA copies the constant to the memory of the state, in an order of its own. Drawn data would end the loop
+    elsewhere, and the stated trip count would be another one."""
+    text = LOOP.replace("LIMIT", "most = s32[] constant(9)").replace("start = ", "k = s32[] copy(zero)\n  start = ")
+    text = text.replace("(zero, p)", "(k, p)").replace(
+        "loop = ", "v = s32[] negate(k), control-predecessors={k}\n  loop = "
+    )
+    text = text.replace("k = s32[] copy(zero)", "k = s32[] copy(zero), control-predecessors={q}")
+    own = next(found for found in clusters(parse(text).entry) if any(i.name == "loop" for i in found.members))
+    assert [i.name for i in own.inputs] == ["p"]
+    made = module_of(own)
+    verify(made)
+    assert of_known_length(list(made.entry.instructions)) and "constant(0)" in str(made)

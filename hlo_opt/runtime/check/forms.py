@@ -16,7 +16,7 @@ from hlo_opt.codegen.kernel import Kernel
 from hlo_opt.diag import HloOptError
 from hlo_opt.ir import Instruction, Module, edit
 from hlo_opt.ir.values import Array
-from hlo_opt.runtime.differences import is_floating
+from hlo_opt.runtime.differences import far_apart
 from hlo_opt.runtime.executable import Executable, choose_backend, compile
 from hlo_opt.runtime.host.library import HostDevice, HostLibrary, KernelForm
 from hlo_opt.runtime.numpy import Reference, from_memory
@@ -26,10 +26,6 @@ from hlo_opt.runtime.schedule.ops import LaunchOp
 
 FORMS: tuple[KernelForm, ...] = ("plain", "lanes")
 CheckedForms = Literal["both", "plain", "lanes"]
-
-FAR = 1e-3
-"""Two forms of a kernel may round differently. Results that are further apart than this part of the largest one are
-wrong."""
 
 
 def forms_of(wish: CheckedForms, backend: str, *, sanitize: bool) -> tuple[KernelForm, ...]:
@@ -108,20 +104,8 @@ class _BothForms(HostDevice):
         self._lanes.launch(kernel, read, others)
         number = min((len(list(i.shape.leaves())) for i in self.instructions(kernel)), default=0)
         results = list(zip(outputs, others, kernel.outputs, strict=True))[:number]  # behind them is scratch memory
-        if any(_far(from_memory(a, s), from_memory(b, s)) for a, b, s in results):
+        if any(far_apart(from_memory(a, s), from_memory(b, s)) for a, b, s in results):
             raise _FoundError(kernel)
-
-
-def _far(a: Array, b: Array) -> bool:
-    """Whether arrays differ by more than rounding does."""
-    if not is_floating(a.dtype):
-        return not np.array_equal(a, b)
-    wide = np.complex128 if a.dtype.kind == "c" else np.float64
-    a, b = a.astype(wide), b.astype(wide)
-    with np.errstate(all="ignore"):
-        size = np.abs(a[np.isfinite(a)]).max(initial=0.0)
-        near = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= FAR * size)
-    return not bool(near.all())
 
 
 def kernel_at_fault(executable: Executable, inputs: Sequence[Array], max_steps: int | None) -> str:
