@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
-from hlo_opt.fusion.choices import is_expensive
 from hlo_opt.fusion.outline import Origins, original_name
 from hlo_opt.ir import Called, Computation, Instruction, Shape, edit
 from hlo_opt.ops.sets import UPDATES, fused, is_elementwise, results_of, tuple_elements, tuple_index
@@ -162,7 +161,7 @@ def _in_order(members: set[Instruction], order: dict[Instruction, int]) -> tuple
 
 def _may_move(value: Instruction) -> bool:
     """Whether readers may compute it: an element from elements, or the same one for many."""
-    if value.control_predecessors or value.parameter_number is not None or is_expensive(value):
+    if value.control_predecessors or value.parameter_number is not None:
         return False
     return is_elementwise(value) or value.opcode == "broadcast"
 
