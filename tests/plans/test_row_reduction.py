@@ -112,7 +112,7 @@ def test_blocks_share_a_shorter_row_that_takes_long_to_compute(functions: int, p
     assert isinstance(segment.part, Rows) and segment.part.parts == parts
 
 
-@pytest.mark.parametrize(("arrays", "parts"), [(1, 4), (2, 8), (4, 16)])
+@pytest.mark.parametrize(("arrays", "parts"), [(1, 4), (2, 4), (4, 8)])
 def test_blocks_share_a_shorter_row_of_which_they_read_several_arrays(arrays: int, parts: int) -> None:
     row = "f32[65536]{0}"
     read = "".join(f"  p{n} = {row} parameter({n})\n" for n in range(arrays))
