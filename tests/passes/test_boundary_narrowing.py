@@ -238,6 +238,13 @@ LONG_FOR_FEW = LONG_FOR_FEW.replace("convert(p)", "abs(p)").replace(
     "l = f32[4096]{0} log-plus-one(s)\n  b = f32[512,4096]{1,0} broadcast(l), dimensions={1}",
 )
 """A logarithm for each column: less than to read an element for each row."""
+FOLDED = IN_F32.replace("tuple(r, d)", "tuple(r, q)").replace(
+    "  ROOT o =",
+    "  t = f32[512,4096]{1,0} negate(p)\n  g = f32[512]{0} reduce(t, zero), dimensions={1}, to_apply=add\n"
+    "  y = f32[512,4096]{1,0} broadcast(g), dimensions={0}\n"
+    "  q = f32[512,4096]{1,0} multiply(t, y)\n  ROOT o =",
+)
+"""A product of an operand and a fold, which is computed after what is made of the operand."""
 COPIED = CONVERT.replace("  n = bf16[512,4096]{1,0} negate(p)\n", "").replace("convert(n)", "convert(p)")
 
 
@@ -250,6 +257,14 @@ def test_what_is_in_memory_anyway_is_no_result(text: str, types: list[str]) -> N
     parsed, made = hlo_opt.parse(text), narrowed(text)
     assert between(made) == types
     assert all(i.shape.is_array for i in made.entry.instructions if i.opcode == "fusion")
+    inputs = module_inputs(parsed, seed=1)
+    for got, want in zip(hlo_opt.evaluate(made, inputs), hlo_opt.evaluate(parsed, inputs), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_a_fold_is_handed_on_in_place_of_what_is_made_of_it_and_an_operand() -> None:
+    parsed, made = hlo_opt.parse(FOLDED), narrowed(FOLDED)
+    assert between(made) == []
     inputs = module_inputs(parsed, seed=1)
     for got, want in zip(hlo_opt.evaluate(made, inputs), hlo_opt.evaluate(parsed, inputs), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-6)
