@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
-from hlo_opt.fusion.choices import is_expensive
 from hlo_opt.fusion.outline import Origins, original_name
 from hlo_opt.ir import Called, Computation, Instruction, Shape, edit
 from hlo_opt.ops.sets import UPDATES, fused, is_elementwise, results_of, tuple_elements, tuple_index
@@ -129,19 +128,22 @@ def _cuts(producer: Instruction, number: int) -> list[_Cut]:
     order = _order(body)
     frontier, moved, free, known, cuts = {result}, list[Instruction](), list[Instruction](), set[Instruction](), []
 
-    least = _bytes(result)
+    least, stays = _bytes(result), None
 
     def cut(narrow: Instruction | None) -> _Cut:
         return _Cut(narrow, tuple(sorted((*moved, *free), key=order.__getitem__)), _in_order(known, order))
 
     while frontier and len(moved) < _MOST:
         last = max(frontier, key=order.__getitem__)
-        if len(frontier) == 1 and _bytes(last) < least:
+        if len(frontier) == 1 and stays is None and _bytes(last) < least:
             least = _bytes(last)
             cuts.append(cut(last))
-        if not _may_move(last):
-            return cuts
         frontier.remove(last)
+        if not _may_move(last):
+            if stays is not None:
+                return cuts
+            stays = last  # what is left may move yet: then this is all that readers need
+            continue
         moved.append(last)
         for operand in dict.fromkeys(last.operands):
             made = _made_anywhere(operand)
@@ -151,7 +153,10 @@ def _cuts(producer: Instruction, number: int) -> list[_Cut]:
                 free += [m for m in made if m not in free]
             else:
                 frontier.add(operand)
-    if not frontier and others:  # a kernel without a result would be fused as a whole: fusion decided that
+    if not frontier and stays is not None:
+        if _bytes(stays) < least:
+            cuts.append(cut(stays))
+    elif not frontier and others:  # a kernel without a result would be fused as a whole: fusion decided that
         cuts.append(cut(None))
     return cuts
 
@@ -162,7 +167,7 @@ def _in_order(members: set[Instruction], order: dict[Instruction, int]) -> tuple
 
 def _may_move(value: Instruction) -> bool:
     """Whether readers may compute it: an element from elements, or the same one for many."""
-    if value.control_predecessors or value.parameter_number is not None or is_expensive(value):
+    if value.control_predecessors or value.parameter_number is not None:
         return False
     return is_elementwise(value) or value.opcode == "broadcast"
 

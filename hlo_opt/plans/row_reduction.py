@@ -58,6 +58,8 @@ ALONE = 8
 ROW_PART = 16 * 1024
 """The least number of elements of a long row that one block folds, before several blocks share the row."""
 
+WORD = 8
+"""Bytes of an element that `ROW_PART` counts once: two arrays of f32 are loaded at the same time."""
 AS_LONG_AS_READING = 16
 """Instructions for an element that take a block as long as reading 4 bytes: an SM starts 128 of them a cycle, and a
 block that is alone on it reads some 32 bytes a cycle."""
@@ -438,10 +440,14 @@ def row_parts(region: Region, part: Rows, cores: int) -> int:
 
 
 def _weight(region: Region, part: Rows) -> float:
-    """How many times as long as reading it computing an element of the rows takes; at least 1."""
+    """How many times as long as reading a word an element of the rows takes, by what is computed, and by all that is
+    read for it; at least 1."""
     own = above([*itertools.chain(*part.levels), *(region.roots[n] for n in part.roots)])
     work = sum(of_value(i).slots * most(i.shape.element_count) for i in own if i.shape.is_array)
-    return max(1.0, work / (most(part.rows) * most(part.columns)) / AS_LONG_AS_READING)
+    elements = most(part.rows) * most(part.columns)
+    given = [i.shape for i in own if i.parameter_number is not None]
+    read = sum(s.stored_bytes for s in given if s.is_array and most(s.element_count) == elements)
+    return max(1.0, work / elements / AS_LONG_AS_READING, read / elements / WORD)
 
 
 def short_row_vector(reduce: Instruction, columns: int) -> int:

@@ -26,6 +26,7 @@ from scripts.programs import (
     stencils,
     training,
     transformer,
+    updates,
 )
 from scripts.programs.case import Case
 
@@ -55,9 +56,10 @@ MEASURED = (
     training,
     model_parts,
     algorithms,
+    updates,
 )
-"""Five programs of each kind that was once worse than XLA:GPU, parts of models, and algorithms; no dumps of them are
-kept."""
+"""Five programs of each kind that was once worse than XLA:GPU, parts of models, algorithms, and updates; no dumps of
+them are kept."""
 
 
 def measured_cases() -> dict[str, Case]:

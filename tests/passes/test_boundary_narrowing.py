@@ -232,16 +232,39 @@ ENTRY e {{
   ROOT c = f32[4096]{{0}} fusion(t, q), kind=kInput, calls=k1
 }}
 """
+LONG_FOR_FEW = IN_MEMORY.replace("p = bf16", "p = f32").replace("s = f32[] param", "s = f32[4096]{0} param")
+LONG_FOR_FEW = LONG_FOR_FEW.replace("convert(p)", "abs(p)").replace(
+    "b = f32[512,4096]{1,0} broadcast(s), dimensions={}",
+    "l = f32[4096]{0} log-plus-one(s)\n  b = f32[512,4096]{1,0} broadcast(l), dimensions={1}",
+)
+"""A logarithm for each column: less than to read an element for each row."""
+FOLDED = IN_F32.replace("tuple(r, d)", "tuple(r, q)").replace(
+    "  ROOT o =",
+    "  t = f32[512,4096]{1,0} negate(p)\n  g = f32[512]{0} reduce(t, zero), dimensions={1}, to_apply=add\n"
+    "  y = f32[512,4096]{1,0} broadcast(g), dimensions={0}\n"
+    "  q = f32[512,4096]{1,0} multiply(t, y)\n  ROOT o =",
+)
+"""A product of an operand and a fold, which is computed after what is made of the operand."""
 COPIED = CONVERT.replace("  n = bf16[512,4096]{1,0} negate(p)\n", "").replace("convert(n)", "convert(p)")
 
 
 @pytest.mark.parametrize(
-    ("text", "types"), [(IN_MEMORY, []), (OTHER_RESULT, ["f32"])], ids=["an operand", "another result"]
+    ("text", "types"),
+    [(IN_MEMORY, []), (OTHER_RESULT, ["f32"]), (LONG_FOR_FEW, [])],
+    ids=["an operand", "another result", "an operand and a function of columns"],
 )
 def test_what_is_in_memory_anyway_is_no_result(text: str, types: list[str]) -> None:
     parsed, made = hlo_opt.parse(text), narrowed(text)
     assert between(made) == types
     assert all(i.shape.is_array for i in made.entry.instructions if i.opcode == "fusion")
+    inputs = module_inputs(parsed, seed=1)
+    for got, want in zip(hlo_opt.evaluate(made, inputs), hlo_opt.evaluate(parsed, inputs), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_a_fold_is_handed_on_in_place_of_what_is_made_of_it_and_an_operand() -> None:
+    parsed, made = hlo_opt.parse(FOLDED), narrowed(FOLDED)
+    assert between(made) == []
     inputs = module_inputs(parsed, seed=1)
     for got, want in zip(hlo_opt.evaluate(made, inputs), hlo_opt.evaluate(parsed, inputs), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-6)
@@ -260,7 +283,16 @@ LIBRARY = CONVERT.replace(
 MOVED = CONVERT.replace(
     "ROOT m = f32[512,4096]{1,0} multiply(w, twos)", "ROOT m = f32[512,4096]{1,0} reverse(w), dimensions={0}"
 )
-DEAR = CONVERT.replace("multiply(w, twos)", "power(w, twos)").replace("f32", "f64")
+DEAR = CONVERT.replace(
+    "ROOT m = f32[512,4096]{1,0} multiply(w, twos)",
+    "m = f32[512,4096]{1,0} power(w, twos)\n  ROOT q = f32[512,4096]{1,0} power(m, twos)",
+).replace(
+    "ROOT c = f32[4096]{0} fusion(k), kind=kInput, calls=k1",
+    "c = f32[4096]{0} fusion(k), kind=kInput, calls=k1\n  d = f32[4096]{0} fusion(k), kind=kInput, calls=k2\n"
+    "  ROOT t = (f32[4096]{0}, f32[4096]{0}) tuple(c, d)",
+)
+DEAR = DEAR.replace("ENTRY", READER.replace("k1", "k2").replace("constant(0)", "constant(1)") + "\nENTRY")
+DEAR = DEAR.replace("f32", "f64")
 
 
 @pytest.mark.parametrize(
@@ -271,7 +303,7 @@ DEAR = CONVERT.replace("multiply(w, twos)", "power(w, twos)").replace("f32", "f6
         "a result",
         "a library reads it",
         "elements move",
-        "expensive",
+        "computed by two readers",
         "a copy",
         "in place",
         "overwritten",

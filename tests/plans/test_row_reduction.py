@@ -112,6 +112,20 @@ def test_blocks_share_a_shorter_row_that_takes_long_to_compute(functions: int, p
     assert isinstance(segment.part, Rows) and segment.part.parts == parts
 
 
+@pytest.mark.parametrize(("arrays", "parts"), [(1, 4), (2, 4), (4, 8)])
+def test_blocks_share_a_shorter_row_of_which_they_read_several_arrays(arrays: int, parts: int) -> None:
+    row = "f32[65536]{0}"
+    read = "".join(f"  p{n} = {row} parameter({n})\n" for n in range(arrays))
+    added = "".join(f"  t{n} = {row} add({f't{n - 1}' if n > 1 else 'p0'}, p{n})\n" for n in range(1, arrays))
+    last = f"t{arrays - 1}" if arrays > 1 else "p0"
+    text = module(
+        "f32",
+        f"{read}  z = f32[] constant(0)\n{added}  ROOT r = f32[] reduce({last}, z), dimensions={{0}}, to_apply=add\n",
+    )
+    (segment,) = Tool().plan(text).segments
+    assert isinstance(segment.part, Rows) and segment.part.parts == parts
+
+
 @pytest.mark.parametrize(("columns", "parts"), [(16384, 1), (32768, 2), (49152, 3), (1 << 22, 256)])
 def test_blocks_share_a_long_row(columns: int, parts: int) -> None:
     (segment,) = Tool().plan(row_sum(1, columns)).segments
