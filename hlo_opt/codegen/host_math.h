@@ -494,30 +494,39 @@ __forceinline__ float erf_f32(float x) {
 }
 
 // NaN wins from either side, and 0 over -0. What a processor gives for two that are equal, or of which one is NaN, is
-// the second: of both ways round it has both
+// the second: of both ways round it has both. A NaN's exponent is all ones, and stays so with other bits beside it.
+// Beside a constant one comparison is enough.
+template <typename Bits, typename T> __forceinline__ T greatest_of(T a, T b) {
+  const T one = a > b ? a : b, two = b > a ? b : a;
+  const Bits x = bits_as<Bits>(one), y = bits_as<Bits>(two);
+  return bits_as<T>((x | y) & ((x & y) | (Bits)(~(Bits)0 >> 1)));  // the sign only where both have it
+}
+template <typename Bits, typename T> __forceinline__ T least_of(T a, T b) {
+  const T one = a < b ? a : b, two = b < a ? b : a;
+  return bits_as<T>((Bits)(bits_as<Bits>(one) | bits_as<Bits>(two)));
+}
+template <typename T> __forceinline__ T greatest_beside(T a, T known) {
+  return known != known || (__builtin_signbit(known) ? a < known : a <= known) ? known : a;
+}
+template <typename T> __forceinline__ T least_beside(T a, T known) {
+  return known != known || (__builtin_signbit(known) ? a >= known : a > known) ? known : a;
+}
 template <typename T> __forceinline__ T maximum(T a, T b) { return a >= b | a != a ? a : b; }
 template <typename T> __forceinline__ T minimum(T a, T b) { return a <= b | a != a ? a : b; }
-template <> __forceinline__ float maximum<float>(float a, float b) {
-  if (__builtin_constant_p(a)) { const float other = a; a = b; b = other; }
-  if (__builtin_constant_p(b)) return (__builtin_signbit(b) ? a >= b : a > b) | a != a ? a : b;
-  const float one = a > b ? a : b, two = b > a ? b : a;
-  return __builtin_isunordered(a, b) ? __builtin_nanf("") : bits_as<float>(bits_as<int>(one) & bits_as<int>(two));
-}
-template <> __forceinline__ float minimum<float>(float a, float b) {
-  if (__builtin_constant_p(a)) { const float other = a; a = b; b = other; }
-  if (__builtin_constant_p(b)) return (__builtin_signbit(b) ? a < b : a <= b) | a != a ? a : b;
-  const float one = a < b ? a : b, two = b < a ? b : a;
-  return bits_as<float>(bits_as<int>(one) | bits_as<int>(two));
-}
-template <> __forceinline__ double maximum<double>(double a, double b) {
-  const double one = a > b ? a : b, two = b > a ? b : a;
-  const double same = bits_as<double>(bits_as<long long>(one) & bits_as<long long>(two));
-  return __builtin_isunordered(a, b) ? __builtin_nan("") : same;
-}
-template <> __forceinline__ double minimum<double>(double a, double b) {
-  const double one = a < b ? a : b, two = b < a ? b : a;
-  return bits_as<double>(bits_as<long long>(one) | bits_as<long long>(two));
-}
+#define HLO_EXTREMES(T, Bits)                                        \
+  template <> __forceinline__ T maximum<T>(T a, T b) {               \
+    if (__builtin_constant_p(b)) return greatest_beside(a, b);       \
+    if (__builtin_constant_p(a)) return greatest_beside(b, a);       \
+    return greatest_of<Bits>(a, b);                                  \
+  }                                                                  \
+  template <> __forceinline__ T minimum<T>(T a, T b) {               \
+    if (__builtin_constant_p(b)) return least_beside(a, b);          \
+    if (__builtin_constant_p(a)) return least_beside(b, a);          \
+    return least_of<Bits>(a, b);                                     \
+  }
+HLO_EXTREMES(float, unsigned int)
+HLO_EXTREMES(double, unsigned long long)
+#undef HLO_EXTREMES
 
 // halves away from zero
 __forceinline__ float round_f32(float x) {

@@ -126,11 +126,11 @@ class StretchText(ThreadText):
 
     def tree(self, node: Stretch, loop: For) -> Iterator[str]:
         """The rounds of a loop that folds lanes, for the threads whose sums count: a round's are those of the next one
-        and as many more, whose sums they take. Teams smaller than a vector go through a round together: what the other
-        threads then have nobody reads, and each thread reads what those behind it had before the round."""
+        and as many more, whose sums they take. Teams smaller than a vector, or than two where several arrays are
+        folded, go through a round together: what the others then have nobody reads, and each reads what was there."""
         assert loop.tree is not None and loop.name is not None
         size, distance, last = loop.tree
-        together = size <= VECTOR and not self.left
+        together = size <= (VECTOR if len(self.folded(node)) < 2 else 2 * VECTOR) and not self.left
         self.in_tree, self.values = True, {THREAD.text: Variable(0, node.threads - 1, THREAD.text)}
         if not together:
             yield f"for (long long {_TEAM} = 0; {_TEAM} < {node.threads}; {_TEAM} += {size}) {{"

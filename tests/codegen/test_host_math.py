@@ -225,7 +225,8 @@ def same(got: Any, want: Any) -> None:
     """Bit by bit, but for what is in a NaN."""
     np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
     kept = ~np.isnan(want)
-    np.testing.assert_array_equal(got.view(np.uint32)[kept], want.view(np.uint32)[kept])
+    bits = f"u{want.dtype.itemsize}"
+    np.testing.assert_array_equal(got.view(bits)[kept], want.view(bits)[kept])
 
 
 @pytest.mark.parametrize(
@@ -282,6 +283,29 @@ def test_extremes(library: Any, name: str) -> None:
     combined = np.signbit(x) & np.signbit(y) if name == "maximum" else np.signbit(x) | np.signbit(y)
     want[zeros] = np.where(combined[zeros], np.float32(-0.0), np.float32(0.0))
     same(out, want)
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+@pytest.mark.parametrize("known", [None, "0", "-0", "1.5", "-2", "inf", "-inf", "nan"])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_extremes_beside_a_constant(name: str, kind: str, known: str | None, swapped: bool) -> None:
+    """What is known while compiling changes no result, on either side; nor does a second array."""
+    dtype = ELEMENT_TYPES[kind].dtype
+    x, y = (np.resize(part.ravel(), 999).astype(dtype) for part in np.meshgrid(SPECIAL, SPECIAL))
+    other = f"{kind}[999] parameter(1)"
+    if known is not None:
+        y = np.full(999, float(known), dtype)
+        other = f"{kind}[999] broadcast(k), dimensions={{}}"
+    order = "q, p" if swapped else "p, q"
+    body = f"  p = {kind}[999] parameter(0)\n  k = {kind}[] constant({known or 0})\n  q = {other}\n"
+    module = hlo_opt.parse(f"HloModule m\n\nENTRY e {{\n{body}  ROOT r = {kind}[999] {name}({order})\n}}\n")
+    (found,) = hlo_opt.compile(hlo_opt.fuse(module)[0], backend="host")(*([x] if known is not None else [x, y]))
+    want = getattr(np, name)(x, y)
+    zeros = (x == 0) & (y == 0)
+    combined = np.signbit(x) & np.signbit(y) if name == "maximum" else np.signbit(x) | np.signbit(y)
+    want[zeros] = np.where(combined[zeros], -0.0, 0.0)
+    same(found, want)
 
 
 @pytest.mark.parametrize("name", ["c64", "c128"])

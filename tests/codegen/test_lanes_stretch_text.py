@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from hlo_opt.ir import ELEMENT_TYPES
 from hlo_opt.runtime.host.library import has_compiler
 from tests.host_text import run_on_host
 
@@ -28,6 +29,28 @@ def test_the_threads_of_a_row_fold_in_one_tree(monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_array_equal(found, x.max(1))
     assert re.findall(r"const int distance\w* = (\d+);", text) == ["64", "32", "16", "8", "4", "2", "1"]
     assert "hlo_shown" not in text
+
+
+@pytest.mark.parametrize(("kind", "columns", "apart"), [("u8", 16, False), ("f32", 16, False), ("f32", 128, True)])
+def test_teams_that_fold_two_arrays_go_together(
+    kind: str, columns: int, apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The places of the greatest of short rows: all teams of a block go through a round of the tree in vectors."""
+    body = (
+        f"larger {{\n  a = {kind}[] parameter(0)\n  i = s32[] parameter(1)\n  b = {kind}[] parameter(2)\n"
+        "  j = s32[] parameter(3)\n  g = pred[] compare(a, b), direction=GT\n"
+        "  e = pred[] compare(a, b), direction=EQ\n  l = pred[] compare(i, j), direction=LT\n  f = pred[] and(e, l)\n"
+        f"  t = pred[] or(g, f)\n  v = {kind}[] select(g, a, b)\n  p = s32[] select(t, i, j)\n"
+        f"  ROOT r = ({kind}[], s32[]) tuple(v, p)\n}}\n\n"
+        f"ENTRY e {{\n  x = {kind}[4000,{columns}] parameter(0)\n  n = s32[4000,{columns}] iota(), iota_dimension=1\n"
+        f"  z = {kind}[] constant(0)\n  k = s32[] constant(0)\n"
+        f"  q = ({kind}[4000], s32[4000]) reduce(x, n, z, k), dimensions={{1}}, to_apply=larger\n"
+        "  ROOT w = s32[4000] get-tuple-element(q), index=1\n}\n"
+    )
+    x = np.random.default_rng(5).integers(0, 40, (4000, columns)).astype(ELEMENT_TYPES[kind].dtype)
+    found, text = run_on_host(body, x, monkeypatch=monkeypatch)
+    np.testing.assert_array_equal(found, x.argmax(1))
+    assert ("hlo_team" in text) == apart
 
 
 def test_rows_that_are_cut_are_read_in_runs(monkeypatch: pytest.MonkeyPatch) -> None:
