@@ -180,8 +180,9 @@ def _pass(
     zero = NOTHING
     if keeping.unpacks(level) and segment.part.threads >= WARP and not segment.part.in_lanes:
         zero = of(builder.let("unsigned int", "zero", call("hlo_unseen_zero")))
-        start = builder.bounded("start", code("{} | {}", frame.start, zero), frame.start.low, frame.start.high)
-        frame = replace(frame, start=start)
+        if not segment.part.is_peeled:  # whose bounds need the register that another start would take
+            start = builder.bounded("start", code("{} | {}", frame.start, zero), frame.start.low, frame.start.high)
+            frame = replace(frame, start=start)
 
     def take(
         to: Builder, column: Expression, slot: Code, is_first: bool | Code, gathered: Sequence[Code] = ()
