@@ -289,7 +289,7 @@ ENTRY e {{
 """
 
 
-@pytest.mark.parametrize("columns", [32_000, 30_001])
+@pytest.mark.parametrize("columns", [32_000, 30_001, 50_257])
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
 def test_passes_with_full_registers_have_nothing_in_common(planner: Any, columns: int, architecture: str) -> None:
     """The assembler for sm_100 kept the exponentials of one pass for the next, in memory."""
