@@ -65,7 +65,7 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Attention], first_block:
         chunk = add(multiply(frame.corner[2], part.rounds), step)
         start = builder.declare_index("key", multiply(add(multiply(chunk, part.groups), frame.group), TOGETHER))
         keys, conditions = _keys(builder, part, start)
-        ahead = _read_values(builder, frame, keys, conditions) if part.reads_ahead else None
+        ahead = _read_values(builder, frame, keys) if part.reads_ahead else None
         weights = _weigh(builder, frame, keys, conditions)
         _sum(builder, frame, keys, conditions, weights, ahead)
     shared = _merge_groups(builder, frame)
@@ -233,15 +233,17 @@ def finite(top: Code) -> Code:
     return code("{0} == {1} ? 0.0f : {0}", top, LOWEST)
 
 
-def _read_values(builder: Builder, frame: _Frame, keys: Sequence[Expression], conditions: Sequence[Code]) -> Name:
-    """An array of a thread's elements of the values of keys, so that they are on their way before weights are known."""
+def _read_values(builder: Builder, frame: _Frame, keys: Sequence[Expression]) -> Name:
+    """An array of a thread's elements of the values of keys, so that they are on their way before weights are known.
+    Where a key does not exist these are the last one's, which nothing uses: under a condition, each narrow element
+    would take a register."""
     held = frame.part.held[1]
     ahead = builder.array(register_type(F32), builder.fresh("values"), TOGETHER * held)
 
     def keep(builder: Builder, number: int, own: Expression, value: Code) -> None:
         builder.assign(cell(ahead, builder.text(add(constant(number * held), own))), value)
 
-    _take_values(builder, frame, keys, conditions, keep)
+    _take_values(builder, frame, keys, [NOTHING] * len(keys), keep)
     return ahead
 
 

@@ -15,7 +15,7 @@ from hlo_opt.codegen.scalars import register_type
 from hlo_opt.codegen.tree import names_in
 from hlo_opt.ir import ElementType, Instruction
 from hlo_opt.ir.index_map import Expression, Variable, substitute, variables_of
-from hlo_opt.ops.code import Code, Name, call, cell, code, of
+from hlo_opt.ops.code import NOTHING, Code, Name, call, cell, code, of
 from hlo_opt.plans.row_reduction import PAIRED_TYPES
 
 MOST_REGISTERS = 32
@@ -35,8 +35,13 @@ class Keeper(Protocol):
     def keeps(self) -> bool:
         """Whether passes must unroll a thread's columns, since register arrays need constant indices."""
 
-    def begin(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
-        """Pass `number` is about to compute values at a column, the thread's column number `slot`."""
+    def unpacks(self, number: int) -> bool:
+        """Whether pass `number` reads registers with two values. Then the registers are full: the compiler has none for
+        what passes have in common, and should not see that they have."""
+
+    def begin(self, builder: Builder, number: int, column: Variable, slot: Code, zero: Code = NOTHING) -> None:
+        """Pass `number` is about to compute values at a column, the thread's column number `slot`. `zero` is a 0 that
+        the compiler does not know."""
 
     def end(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
         """Pass `number` has computed its values at the column."""
@@ -74,7 +79,10 @@ class _Nothing:
 
     keeps = False
 
-    def begin(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
+    def unpacks(self, number: int) -> bool:
+        return False
+
+    def begin(self, builder: Builder, number: int, column: Variable, slot: Code, zero: Code = NOTHING) -> None:
         """Nothing to provide."""
 
     def end(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
@@ -93,7 +101,10 @@ class _Trial:
         self._loads_only = loads_only
         self._held = held
 
-    def begin(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
+    def unpacks(self, number: int) -> bool:
+        return False
+
+    def begin(self, builder: Builder, number: int, column: Variable, slot: Code, zero: Code = NOTHING) -> None:
         for place, value in enumerate(self.values):
             if value.first < number:
                 name = Name(f"offered{place}")
@@ -130,11 +141,15 @@ class _Registers:
             kind, size = (PAIR, -(-slots // 2)) if halves else (register_type(value.type), slots)
             builder.array(kind, name, size)
 
-    def begin(self, builder: Builder, number: int, column: Variable, slot: Code) -> None:
+    def unpacks(self, number: int) -> bool:
+        return any(halves and value.first < number <= value.last for value, _, halves in self._values)
+
+    def begin(self, builder: Builder, number: int, column: Variable, slot: Code, zero: Code = NOTHING) -> None:
         for value, name, halves in self._values:
             if value.first < number <= value.last:
                 builder.name_after(value.instruction)
-                stored = call(f"hlo_half_{value.type.name}", pair_of(name, slot), slot) if halves else cell(name, slot)
+                given = [pair_of(name, slot), slot, *([zero] if zero else [])]
+                stored = call(f"hlo_half_{value.type.name}", *given) if halves else cell(name, slot)
                 bound = builder.bind_exact(value.type, stored)
                 builder.provide(value.instruction, value.element, value.at(column), bound)
 

@@ -177,6 +177,12 @@ def _pass(
 ) -> None:
     segment, row, beside = frame.segment, frame.row, frame.beside
     is_numbered = keeping.keeps or (beside is not None and level in beside.levels)
+    zero = NOTHING
+    if keeping.unpacks(level) and segment.part.threads >= WARP and not segment.part.in_lanes:
+        zero = of(builder.let("unsigned int", "zero", call("hlo_unseen_zero")))
+        if not segment.part.is_peeled:  # whose bounds need the register that another start would take
+            start = builder.bounded("start", code("{} | {}", frame.start, zero), frame.start.low, frame.start.high)
+            frame = replace(frame, start=start)
 
     def take(
         to: Builder, column: Expression, slot: Code, is_first: bool | Code, gathered: Sequence[Code] = ()
@@ -184,7 +190,7 @@ def _pass(
         assert isinstance(column, Variable)
         if beside is not None:
             beside.begin(to, row, column, slot)
-        keeping.begin(to, level, column, slot)
+        keeping.begin(to, level, column, slot, zero)
         _fold_column(to, folds, row, column, is_first, gathered)
         row_stores = _stores(to, segment, stores, row, column)
         if beside is not None:

@@ -2,7 +2,8 @@
 wide accesses.
 
 It needs enough elements to fill the device, and slices of whole vectors along the result's minor-most dimension; any
-other gather is a loop.
+other gather is a loop. So is one whose slices hold only short vectors, where more elements for each thread are quicker:
+a thread waits for the index, then for what is there, however few elements it has.
 """
 
 from __future__ import annotations

@@ -304,7 +304,13 @@ KINDS: list[Kind] = [
         has_rivals=True,
         walks=window_scatter.walks,
     ),
-    Kind("gather", frozenset({"gather"}), 5, lambda region, roots, target, room: gather.match(region, roots, target)),
+    Kind(
+        "gather",
+        frozenset({"gather"}),
+        5,
+        lambda region, roots, target, room: gather.match(region, roots, target),
+        has_rivals=True,
+    ),
     Kind(
         "batch",
         order=3,

@@ -44,6 +44,12 @@ SHORT_ROW_BLOCK = 256
 HALF_OF_THREADS = 512
 """Threads for a long row that fits into registers: a multiprocessor then has two such blocks, and one loads while the
 other computes."""
+REGISTERS = 65536
+"""Registers of a multiprocessor, of every target (CUDA C++ Programming Guide, "Technical Specifications per Compute
+Capability")."""
+OTHER_REGISTERS = 40
+"""Registers of a thread beside its results: two vectors of 16 bytes as floats, their places, and what is computed of
+them."""
 ROW_PER_THREAD = 16
 """Elements of a row that one thread folds at least, before the row gets more threads."""
 FEWEST = 3
@@ -221,7 +227,17 @@ class Rows:
         warps = math.ceil(math.ceil(whole / self.per_thread) / WARP)
         if warps * WARP > MOST_THREADS and self._is_kept(self._slots(HALF_OF_THREADS)):
             return HALF_OF_THREADS
-        return min(MOST_THREADS, warps * WARP)
+        return min(self._most_threads, warps * WARP)
+
+    @property
+    def _most_threads(self) -> int:
+        """Threads for which a multiprocessor has registers: each has one for each result of a pass, beside those that
+        it needs anyway. The squares of 50 arrays take more than the 64 of a thread of 1,024."""
+        results = max(sum(1 for r in level for _ in r.shape.leaves()) for level in self.levels)
+        threads = MOST_THREADS
+        while not self.in_lanes and threads > SHORT_ROW_BLOCK and REGISTERS // threads < OTHER_REGISTERS + results:
+            threads //= 2
+        return threads
 
     @property
     def few_lanes(self) -> int:
@@ -265,18 +281,22 @@ class Rows:
     @property
     def is_large(self) -> bool:
         """Whether a block folds a row that registers of half as many threads do not hold."""
-        return self.threads == MOST_THREADS and self.parts == 1 and self.slots > ROW_PER_THREAD
+        return self.threads == self._most_threads and self.parts == 1 and self.slots > ROW_PER_THREAD
 
     def spread(self, cores: int) -> Rows:
         """With a cluster of blocks for each row, whose registers keep it, where a block would read it again or would be
         alone on its multiprocessor: an H200 reads and writes 1,024 rows of 32,768 f32 in 71.0 us with a block for each,
         in 66.0 with two; 1,024 rows of 50,257 bf16 in 73.0 and 65.4 us, but in 85.3 with four. So the blocks are as few
-        as keep a row, unless multiprocessors would have none."""
+        as keep a row, unless multiprocessors would have none, or only the registers of more have place for the ends of
+        a row beside its vectors."""
         chosen = self
         if self.is_large and len(self.levels) > 1:
             for blocks in CLUSTERS:
                 spread = replace(self, parts=blocks, in_cluster=True)
-                if self._is_kept(spread.slots) and (chosen is self or most(self.rows) * chosen.parts < cores):
+                is_wider = spread.vector > chosen.vector
+                if self._is_kept(spread.slots) and (
+                    chosen is self or is_wider or most(self.rows) * chosen.parts < cores
+                ):
                     chosen = spread
         return chosen
 
@@ -298,7 +318,7 @@ class Rows:
     def segment(self, block: int) -> Segment[Rows]:
         blocks = math.ceil(self.teams / self.rows_per_block(block)) * self.parts
         folded = tuple(r for level in self.levels for r in level)
-        resident = 2 if self.threads == block == HALF_OF_THREADS else 0
+        resident = 2 if self.threads == block == HALF_OF_THREADS < self._most_threads else 0
         cluster = self.parts if self.in_cluster else 1
         return Segment(self, blocks, self.vector, folded=folded, resident=resident, cluster=cluster)
 

@@ -250,3 +250,93 @@ def test_columns_of_a_large_block_keep_two_narrow_numbers_in_a_register(planner:
 
 def test_two_narrow_numbers_of_a_column_in_a_register_agree(tool: Any) -> None:
     tool.agrees(over_columns(40, 1001, 333, "bf16"), relative=0.02)
+
+
+LOSS_GRADIENT = """HloModule m
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+max {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] maximum(a, b)
+}}
+ENTRY e {{
+  p = bf16[{rows},{columns}]{{1,0}} parameter(0)
+  label = s32[{rows}]{{0}} parameter(1)
+  x = f32[{rows},{columns}]{{1,0}} convert(p)
+  least = f32[] constant(-inf)
+  m = f32[{rows}]{{0}} reduce(x, least), dimensions={{1}}, to_apply=max
+  mb = f32[{rows},{columns}]{{1,0}} broadcast(m), dimensions={{0}}
+  d = f32[{rows},{columns}]{{1,0}} subtract(x, mb)
+  e = f32[{rows},{columns}]{{1,0}} exponential(d)
+  z = f32[] constant(0)
+  s = f32[{rows}]{{0}} reduce(e, z), dimensions={{1}}, to_apply=add
+  sb = f32[{rows},{columns}]{{1,0}} broadcast(s), dimensions={{0}}
+  q = f32[{rows},{columns}]{{1,0}} divide(e, sb)
+  column = s32[{rows},{columns}]{{1,0}} iota(), iota_dimension=1
+  lb = s32[{rows},{columns}]{{1,0}} broadcast(label), dimensions={{0}}
+  is = pred[{rows},{columns}]{{1,0}} compare(column, lb), direction=EQ
+  o = f32[] constant(1)
+  ob = f32[{rows},{columns}]{{1,0}} broadcast(o), dimensions={{}}
+  zb = f32[{rows},{columns}]{{1,0}} broadcast(z), dimensions={{}}
+  one = f32[{rows},{columns}]{{1,0}} select(is, ob, zb)
+  g = f32[{rows},{columns}]{{1,0}} subtract(q, one)
+  ROOT r = bf16[{rows},{columns}]{{1,0}} convert(g)
+}}
+"""
+
+
+@pytest.mark.parametrize("columns", [32_000, 30_001, 50_257])
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+def test_passes_with_full_registers_have_nothing_in_common(planner: Any, columns: int, architecture: str) -> None:
+    """The assembler for sm_100 kept the exponentials of one pass for the next, in memory."""
+    kernel = planner.kernel(LOSS_GRADIENT.format(rows=8192, columns=columns))
+    assert kernel.source.count("= hlo_unseen_zero()") == 2  # for the sum, and for the result
+    pytest.importorskip("cupy")
+    from scripts.compile_kernels import compiled
+
+    found = compiled(kernel, "", architecture)
+    assert found.registers <= 64 and not found.spills
+
+
+@pytest.mark.parametrize("columns", [32_000, 30_001])
+def test_passes_that_have_nothing_in_common_agree(tool: Any, columns: int) -> None:
+    tool.agrees(LOSS_GRADIENT.format(rows=2, columns=columns), relative=0.02)
+
+
+def test_more_blocks_keep_a_row_that_begins_anywhere(planner: Any) -> None:
+    """The registers of four have no place for the ends of such a row beside its vectors: they read it one by one."""
+    kernel = planner.kernel(softmax(2048, 128_257, "bf16"))
+    assert kernel.launch.cluster == 8 and "first_vector" in kernel.source
+
+
+def squares(arrays: int, kind: str) -> str:
+    """The norm of arrays of one shape."""
+    shape = f"{kind}[1024,1031]{{1,0}}"
+    lines = [f"  p{n} = {shape} parameter({n})" for n in range(arrays)]
+    lines += [f"  x{n} = f32[1024,1031]{{1,0}} convert(p{n})" for n in range(arrays)]
+    lines += [f"  m{n} = f32[1024,1031]{{1,0}} multiply(x{n}, x{n})" for n in range(arrays)]
+    lines += [f"  r{n} = f32[] reduce(m{n}, z), dimensions={{0,1}}, to_apply=add" for n in range(arrays)]
+    lines += [f"  t{n} = f32[] add({'r0' if n == 1 else f't{n - 1}'}, r{n})" for n in range(1, arrays)]
+    body = "\n".join(lines)
+    adds = "add {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
+    return f"HloModule m\n{adds}ENTRY e {{\n  z = f32[] constant(0)\n{body}\n  ROOT t = f32[] sqrt(t{arrays - 1})\n}}\n"
+
+
+@pytest.mark.parametrize(("arrays", "block"), [(4, 1024), (30, 512), (100, 256)])
+def test_a_thread_has_a_register_for_each_result(planner: Any, arrays: int, block: int) -> None:
+    """A thread of 1,024 has 64 registers, which the sums of 30 arrays and their elements do not fit into."""
+    kernel = planner.kernel(squares(arrays, "bf16"))
+    assert kernel.launch.block == block
+    pytest.importorskip("cupy")
+    from scripts.compile_kernels import compiled
+
+    for architecture in ("sm_80", "sm_90", "sm_100"):
+        assert not compiled(kernel, "", architecture).spills
+
+
+def test_sums_of_many_arrays_agree(tool: Any) -> None:
+    tool.agrees(squares(30, "bf16"), relative=1e-3)

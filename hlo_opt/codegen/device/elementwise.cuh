@@ -301,12 +301,25 @@ __device__ __forceinline__ unsigned int hlo_join_bf16(unsigned int pair, int slo
   return slot % 2 ? (pair & 0xffffu) | (unsigned int)bits << 16 : bits;
 }
 
+// @hlo_unseen_zero
+// 0, which the assembler does not know: what a thread computes of it, it computes again, instead of keeping what it
+// computed before. All threads of a warp have to come here
+__device__ __forceinline__ unsigned int hlo_unseen_zero() {
+#ifdef __CUDA_ARCH__
+  return __ballot_sync(0xffffffffu, false);
+#else
+  return 0u;
+#endif
+}
+
 // @hlo_half_bf16
-__device__ __forceinline__ float hlo_half_bf16(unsigned int pair, int slot) {
+// a number of a register of two; `zero` as hlo_unseen_zero
+__device__ __forceinline__ float hlo_half_bf16(unsigned int pair, int slot, unsigned int zero = 0u) {
 #ifdef __CUDA_ARCH__
   HLO_PTX_1("mov.b32", pair, "r", pair, "r");  // else NVRTC looks through the pair and keeps both numbers
+  if (slot % 2 == 0) return hlo_bit_cast<float>(__byte_perm(pair, zero, 0x1044));
 #endif
-  return hlo_bit_cast<float>(slot % 2 ? pair & 0xffff0000u : pair << 16);
+  return hlo_bit_cast<float>(slot % 2 ? (pair & 0xffff0000u) | zero : pair << 16);
 }
 
 // @hlo_round_bf16
@@ -409,10 +422,11 @@ __device__ __forceinline__ unsigned int hlo_pair_f16(unsigned int pair, int slot
 }
 
 // @hlo_half_f16
-__device__ __forceinline__ float hlo_half_f16(unsigned int pair, int slot) {
+__device__ __forceinline__ float hlo_half_f16(unsigned int pair, int slot, unsigned int zero = 0u) {
 #ifdef __CUDA_ARCH__
   HLO_PTX_1("mov.b32", pair, "r", pair, "r");  // as in hlo_half_bf16
 #endif
+  pair |= zero;
   return hlo_load_f16((unsigned short)(slot % 2 ? pair >> 16 : pair & 0xffffu));
 }
 
