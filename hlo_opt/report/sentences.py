@@ -48,15 +48,16 @@ CODES_NAMED = 4
 """Codes that the line of figures names."""
 
 
-def sentence(decision: FusionDecision, room: int = COLUMNS) -> str:
+def sentence(decision: FusionDecision, room: int = COLUMNS, *, cut: bool = False) -> str:
     """Why an edge is as it is, in one plain sentence with its codes: what decides, then what would refuse it next. In
-    less room these are counted, or there are three points for them."""
+    less room these are counted; with `cut`, three points stand for them where even that is too long."""
     if decision.fused:
         return f"fused by {decision.rule}"
     first, *others = decision.cause
     named = ", ".join(r.code for r in others[:CODES_TOLD])
     more = f"then {count(len(others))} more"
-    tails = [""] if not others else [more, "..."] if len(others) > CODES_TOLD else [f"then {named}", more, "..."]
+    tails = [""] if not others else [more] if len(others) > CODES_TOLD else [f"then {named}", more]
+    tails += ["..."] if others and cut else []
     sentences = [f"{first.short} ({', '.join(filter(None, (first.code, tail)))})" for tail in tails]
     return next((one for one in sentences if len(one) <= room), sentences[-1])
 
@@ -200,7 +201,7 @@ def edge_page(decision: FusionDecision, prices: EdgePrices, others: int = 0, *, 
     sentence."""
     page = Page()
     page.add(*_ends(decision, prices, others))
-    for line in _whole(sentence(decision, _room(most)), most):
+    for line in _whole(sentence(decision, _room(most), cut=True), most):
         page.add(line)
     if change := advice(decision):
         for line in _whole(CHANGE + change, most):

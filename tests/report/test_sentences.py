@@ -115,7 +115,8 @@ def test_a_sentence_names_what_refuses_next_or_counts_it() -> None:
     assert sentence(edge((FORM, READ))) == f"{short} (FUS142, then FUS141)"
     assert sentence(edge((FORM, READ, LIBRARY)), room=120) == f"{short} (FUS142, then FUS141, FUS302)"
     assert sentence(edge((FORM, READ, LIBRARY)), room=95) == f"{short} (FUS142, then 2 more)"
-    assert sentence(edge((FORM, READ, LIBRARY)), room=88) == f"{short} (FUS142, ...)"
+    assert sentence(edge((FORM, READ, LIBRARY)), room=88) == f"{short} (FUS142, then 2 more)"
+    assert sentence(edge((FORM, READ, LIBRARY)), room=88, cut=True) == f"{short} (FUS142, ...)"
     many = (FORM, READ, LIBRARY, Reason.of("FUS203", count=9, limit=8))
     assert sentence(edge(many)) == f"{short} (FUS142, then 3 more)"
     fused = FusionDecision("p", "c", "e", "add", "dot", "some pass")
