@@ -313,7 +313,7 @@ __device__ __forceinline__ unsigned int hlo_unseen_zero() {
 }
 
 // @hlo_half_bf16
-// a number of a register of two; `zero` as hlo_unseen_zero
+// a number of a register of two; `zero`: 0, which the assembler may not know
 __device__ __forceinline__ float hlo_half_bf16(unsigned int pair, int slot, unsigned int zero = 0u) {
 #ifdef __CUDA_ARCH__
   HLO_PTX_1("mov.b32", pair, "r", pair, "r");  // else NVRTC looks through the pair and keeps both numbers
