@@ -38,10 +38,10 @@ array, whichever is larger; or so many of the largest one, since terms of that s
 NARROW_ROUNDINGS, NARROW_OF_LARGEST = 2, 1
 """The same for types with 16 bits or fewer, a rounding of which is seen."""
 
-DRAWS = 2
+DRAWS = 4
 """How often XLA's code runs on moved inputs."""
 
-NEARLY = 4
+NEARLY = 8
 """How many times as far, and in how many times as many elements, ours may be off as XLA's own results move: the largest
 of a few draws is not the largest of all."""
 
