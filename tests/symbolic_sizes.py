@@ -132,7 +132,7 @@ class Family:
         return node
 
     def _fit(self, numbers: list[int]) -> Any:
-        """The polynomial that gives these numbers, with few and small coefficients first: constants, affine, products."""
+        """The polynomial that gives these numbers, few and small coefficients first: constants, affine, products."""
         for width in (1, 1 + len(self.names), len(self.monomials)):
             rows = self._rows[:, :width]
             coefficients = np.rint(np.linalg.lstsq(rows, np.array(numbers, float), rcond=None)[0])
