@@ -13,7 +13,7 @@ import numpy as np
 from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate.devices import device_inputs, evaluate_devices
 from hlo_opt.evaluate.inputs import PLAIN, Style, input_shapes
-from hlo_opt.evaluate.interpreter import evaluate
+from hlo_opt.evaluate.interpreter import EndlessError, evaluate
 from hlo_opt.evaluate.nans import ValueEvent
 from hlo_opt.evaluate.wanted import DEEPEST, first_leaf, known_bounds, leaves
 from hlo_opt.ir import Computation, Instruction, Module
@@ -238,27 +238,35 @@ def _may_take(style: Style, way: str) -> bool:
     return style.wide if way == WRAPS else style.special > 0 or way not in SPECIAL
 
 
-def reaching_inputs(module: Module, seed: int = 0, *, most: int = MOST_DRAWS) -> Reached:
+def reaching_inputs(module: Module, seed: int = 0, *, most: int = MOST_DRAWS, max_steps: int | None = None) -> Reached:
     """Draw inputs until selects, comparisons, branches, clamps, indices and loops have taken every way, or draws take
     no new ones.
 
     Then choose at most `most` draws that together take every way that any draw took. Determined by the seed. An
-    expensive module is evaluated at most twice. Raises EvaluationError as `module_inputs` and `evaluate` do; an error
-    of a later draw ends the search.
+    expensive module is evaluated at most twice. Raises EvaluationError as `module_inputs` and `evaluate` do, and
+    EndlessError where for no draw all loops end within `max_steps` iterations; an error of a later draw ends the
+    search.
     """
     ways = ways_of(module)
     tried: list[_Tried] = []
     missing = {(instruction, way) for instruction, own in ways.items() for way in own}
     limit, vain = None, 0
+    endless: EndlessError | None = None
     if sum(shape.byte_size for shape in input_shapes(module)) > LARGEST:
         most = 1
     for style in styles():
         is_vain = vain >= VAIN and not style.wide
+        if not tried and is_vain:
+            break
         if tried and (most < 2 or is_vain or not any(_may_take(style, way) for _, way in missing)):
             continue
         if len(tried) > 1 and sum(t.work for t in tried) + tried[0].work > WORK:
             break
-        attempt = _try(module, seed, style, WayWatcher(ways, limit))
+        try:
+            attempt = _try(module, seed, style, WayWatcher(ways, limit), max_steps)
+        except EndlessError as error:
+            endless, attempt = endless or error, None
+            max_steps = min(max_steps or FEWER_STEPS, FEWER_STEPS)
         if attempt is None:
             vain += 1
             continue
@@ -266,6 +274,9 @@ def reaching_inputs(module: Module, seed: int = 0, *, most: int = MOST_DRAWS) ->
         vain = vain + 1 if missing.isdisjoint(attempt.gone) else 0
         missing -= attempt.gone
         tried.append(attempt)
+    if endless is not None and not tried:
+        endless.hint = "none of the drawn inputs ends it; give some that do with --inputs (in Python inputs)"
+        raise endless
     return _chosen(tried, {(i, way): None for i, own in ways.items() for way in sorted(own)}, most)
 
 
@@ -279,6 +290,8 @@ def other_draws(module: Module, seed: int, draws: Sequence[Draw], max_steps: int
                 yield attempt.draw
 
 
+FEWER_STEPS = 10_000
+"""Iterations that loops may take in a draw after one that did not end."""
 SLACK = 1.5
 """The most work of a later draw, relative to the first: other inputs may make a loop run for ever."""
 LEAST_LIMIT = 10_000_000

@@ -289,6 +289,16 @@ def complex_multiply(at: Run, instruction: Instruction, x: Sequence[Array], same
     return rows
 
 
+def complex_magnitude(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:
+    """The least modulus is that of the point nearest to 0, which is no corner where the bounds of a part span 0."""
+    rows = sampled(at, instruction, x, same)
+    a = full(x[0])
+    nearest = [np.maximum(0, np.maximum(part[LOW], -part[HIGH])) for part in (a.real, a.imag)]
+    least = np.hypot(*nearest)
+    rows[LOW] = np.where(least < rows[LOW], least, rows[LOW])
+    return rows
+
+
 def complex_power(at: Run, instruction: Instruction, x: Sequence[Array], same: bool) -> Array:
     """exp(exponent * log base), whose rounding error is proportional to that product; unbounded where the angle is
     lost."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hlo_opt import evaluate, parse
+from hlo_opt.diag import EvaluationError
 from hlo_opt.evaluate import module_inputs
 from hlo_opt.evaluate.reach import reaching_inputs, ways_of
 from hlo_opt.runtime.check.compare import check
@@ -99,6 +100,33 @@ def test_a_draw_whose_loop_does_not_end_is_left_out() -> None:
     module = parse(text)
     seed = next(s for s in range(50) if module_inputs(module, s)[0] > -1)
     assert all(d.inputs[0][0] > -1 for d in reaching_inputs(module, seed).draws)
+
+
+def test_a_loop_that_ends_for_a_later_draw_only_is_drawn_until_it_ends() -> None:
+    going = "condition {\n  s = (pred[], f32[]) parameter(0)\n  ROOT p = pred[] get-tuple-element(s), index=0\n}\n\n"
+    body = "body {\n  ROOT s = (pred[], f32[]) parameter(0)\n}\n"
+    text = entry(
+        "  p = pred[] parameter(0)\n  x = f32[] parameter(1)\n  t = (pred[], f32[]) tuple(p, x)\n  w = (pred[], f32[]) "
+        "while(t), condition=condition, body=body\n  ROOT r = f32[] get-tuple-element(w), index=1",
+        going + body,
+    )
+    module = parse(text)
+    seed = next(s for s in range(50) if module_inputs(module, s)[0])
+    found = reaching_inputs(module, seed, max_steps=100)
+    assert found.draws and not any(draw.inputs[0][0] for draw in found.draws)
+
+
+def test_a_loop_that_ends_for_no_draw_is_told_with_what_helps() -> None:
+    going = "condition {\n  s = f32[] parameter(0)\n  ROOT p = pred[] constant(true)\n}\n\n"
+    module = parse(
+        entry(
+            "  x = f32[] parameter(0)\n  ROOT w = f32[] while(x), condition=condition, body=body",
+            going + "body {\n  ROOT s = f32[] parameter(0)\n}\n",
+        )
+    )
+    with pytest.raises(EvaluationError, match=r"HLO402.*w: the loop goes on after 50 iterations") as caught:
+        reaching_inputs(module, max_steps=50)
+    assert caught.value.hint is not None and "--inputs" in caught.value.hint
 
 
 def test_modules_for_several_devices_have_inputs_for_each() -> None:

@@ -410,3 +410,13 @@ def test_a_constant_that_shows_in_few_elements_is_tried_on_other_inputs_or_named
     draw = Draw([[numbers]], [[np.asarray(a) for a in evaluate(original, [numbers])]])
     many = tried(original, Reached((draw,), (), 1))
     assert len(many.draws) > 1 and "scale" not in unseen(many)
+
+
+def test_copies_and_constants_of_tuples_are_tried_as_wholes() -> None:
+    original = module(
+        "  x = (f32[4], s32[3]) parameter(0)\n  k = (f32[2], s32[]) constant(({1, 2}, 3))\n"
+        "  c = (f32[4], s32[3]) copy(x)\n  ROOT r = ((f32[4], s32[3]), (f32[2], s32[])) tuple(c, k)"
+    )
+    found = tried(original, reaching_inputs(original))
+    assert found.trials and not found.unseen
+    assert check(original, fuse(original)[0]).ok

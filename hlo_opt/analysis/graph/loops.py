@@ -46,6 +46,12 @@ def trip_count(loop: Instruction, supplied: TripCounts = NO_TRIP_COUNTS) -> int 
     return supplied.get(loop.name) if count is None else count
 
 
+def has_open_loop(module: Module) -> bool:
+    """Whether the trip count of one of a module's loops is unknown before the run."""
+    every = (i for computation in module.computations for i in computation.instructions)
+    return any(looped(i) is not None and trip_count(i) is None for i in every)
+
+
 def check_trip_counts(module: Module, supplied: TripCounts) -> None:
     """Raises UsageError for a name that is not a loop's, and for a loop with a known trip count."""
     loops = {i.name: i for c in module.computations for i in c.instructions if looped(i) is not None}

@@ -148,7 +148,7 @@ elementwise(
     numeric.absolute,
     one_step=True,
     ways="WRAPPING",
-    spread=faces.one("magnitude", keeps=True),
+    spread=faces.one("magnitude", complex=faces.interval("complex_magnitude"), keeps=True),
     accepts=NUMBERS,
     result="real",
     by=0,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hlo_opt.analysis.graph.loops import has_open_loop
 from hlo_opt.diag import CheckError, EvaluationError, HloOptError, UsageError
 from hlo_opt.evaluate.devices import device_inputs, evaluate_devices, spread
 from hlo_opt.evaluate.elided import Elided, all_with_values
@@ -39,6 +40,9 @@ from hlo_opt.runtime.rounding.verdict import compared
 Analyses = dict[bool, list[Analysis]]
 """The analyses of the original on some inputs, on every device, by whether the other module may round elsewhere."""
 
+OPEN_STEPS = 300_000
+"""Iterations that the original's loops may take on drawn inputs, where the trip count of one is unknown: it may never
+end. Known counts end by themselves."""
 MORE_STEPS, TIMES_STEPS = 100_000, 16
 """Iterations of loops that another module may take, and how many more for each iteration of the original."""
 
@@ -298,15 +302,16 @@ def _run_to_end(
 def reached(original: Module, seed: int = 0, memory_limit: int | None = None) -> Tried:
     """Inputs that reach as many branches and show as many faults as possible; a single draw where memory is short."""
     devices = check_devices(original)
+    steps = OPEN_STEPS if has_open_loop(original) else None
     sets = MOST_TRIED * (inputs_bytes(original) + bytes_of(original.entry.root.shape))
     try:
         check_memory(
             original, memory_limit, devices=devices, beside=devices * sets + _analysis_bytes(original, devices)
         )
     except EvaluationError:
-        reach = reaching_inputs(original, seed, most=1)
+        reach = reaching_inputs(original, seed, most=1, max_steps=steps)
         return Tried(reach.draws, reach.unreached)
-    reach = reaching_inputs(original, seed, most=MOST_DRAWS)
+    reach = reaching_inputs(original, seed, most=MOST_DRAWS, max_steps=steps)
     outcome = tried(original, reach, seed, MOST_DRAWS)
     return replace(outcome, unseen=reach.unreached + outcome.unseen)
 

@@ -343,7 +343,7 @@ def _changes(i: Instruction) -> Iterator[tuple[str, Substitute]]:
         return
     if spec.kind is OpKind.CONTROL and i.literal is None:
         return
-    if i.literal is not None:
+    if i.literal is not None and i.shape.is_array:
         yield from _constants(i)
     elif _compares(i):
         if is_floating(i.operands[0].shape.type.dtype):
@@ -378,7 +378,7 @@ def _compares(instruction: Instruction) -> bool:
 def _narrows(i: Instruction) -> bool:
     """Whether it rounds each float of an array to a narrower type, which has NaN."""
     spec = find(i.opcode)
-    if spec is None or spec.kind is not OpKind.ELEMENTWISE or len(i.operands) != 1:
+    if spec is None or spec.kind is not OpKind.ELEMENTWISE or len(i.operands) != 1 or not i.shape.is_array:
         return False
     if i.shape.dimensions != i.operands[0].shape.dimensions:
         return False

@@ -231,8 +231,8 @@ def _rule(instruction: Instruction, evaluate: Face) -> Face:
         return evaluate
     if spec is None:
         return _begun(instruction, evaluate)
-    if spec.evaluate is None:
-        return evaluate
+    if spec.evaluate is None or (spec.kind is OpKind.ELEMENTWISE and not instruction.shape.is_array):
+        return evaluate  # the latter is a copy of a tuple
     if takes_dynamic(instruction):
         return opaque(instruction, evaluate)
     special = _SPECIAL.get(opcode)

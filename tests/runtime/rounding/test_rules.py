@@ -340,6 +340,14 @@ def test_parts_and_wholes() -> None:
     assert anything == (complex(-INF, -INF), complex(INF, INF))
 
 
+def test_the_least_modulus_is_that_of_the_point_nearest_to_zero() -> None:
+    modulus = parsed("  a = c128[1]{0} parameter(0)\n  ROOT r = f64[1]{0} abs(a)")
+    spans = bounds(run(modulus, [complex_of(-3 - 4j, 0.125, 3 + 4j)])[0])
+    assert spans[0] == pytest.approx(0, abs=1e-12) and spans[1] >= 5
+    beside = bounds(run(modulus, [complex_of(2 - 4j, 2.5, 3 + 4j)])[0])
+    assert beside[0] == pytest.approx(2, rel=1e-12) and beside[1] >= 5
+
+
 # ---- how far rounding moves bounds
 
 
