@@ -30,8 +30,9 @@ def _is_alone(i: Instruction) -> bool:
     groups = i.attributes.get("replica_groups")
     text = "" if groups is None else groups.text.replace(" ", "")
     single = text.startswith("{{") and "," not in text.replace("},{", "")
-    if _devices(i) == 1 and text in ("", "{}"):
-        return True
+    if text in ("", "{}"):
+        module = i.computation.module
+        return module is None or named(module) == (1, 1)  # a header may leave the count to the groups of others
     return single and text.count("{") - 1 >= _devices(i)
 
 

@@ -209,18 +209,19 @@ def folded(instruction: Instruction, evaluate: Face) -> Face:
 
 
 def _left_open(analyst: Analyst, instruction: Instruction, evaluate: Face, values: list[Value], folded: Value) -> Value:
-    """The results of a fold, with those set aside that depend on its order: where folding from the other end gives
-    another value."""
+    """The results of a fold, with those set aside that depend on its order: where folding from the other end, or NaN
+    first or last, gives another value."""
     half, axes = len(values) // 2, tuple(reduced(instruction))
     plain = [np.asarray(picked(v, VALUE)) for v in values]
-    turned = [*(np.flip(v, axes) for v in plain[:half]), *plain[half:]]
-    ways = [evaluate(analyst, instruction, [*arguments]) for arguments in (plain, turned)]
+    orders = [plain[:half], [np.flip(v, axes) for v in plain[:half]], *_with_nan_apart(plain[:half], axes)]
+    ways = [evaluate(analyst, instruction, [*given, *plain[half:]]) for given in orders]
     several = instruction.shape.is_tuple
-    fold_leaves, forward, backward = (parts(x) if several else (x,) for x in (folded, *ways))
+    fold_leaves, forward, *others = (parts(x) if several else (x,) for x in (folded, *ways))
     leaves = []
-    for leaf, value, a, b in zip(instruction.shape.leaves(), fold_leaves, forward, backward, strict=True):
+    for k, (leaf, value, a) in enumerate(zip(instruction.shape.leaves(), fold_leaves, forward, strict=True)):
         with np.errstate(invalid="ignore"):
-            open_ = np.asarray((a != b) & ~((a != a) & (b != b)))
+            differing = [(a != b[k]) & ~((a != a) & (b[k] != b[k])) for b in others]
+        open_ = np.logical_or.reduce(differing)
         if open_.any():
             analyst.tie(instruction, int(np.count_nonzero(open_)))
             rows = np.array(full(rows_of(value)))
@@ -228,6 +229,25 @@ def _left_open(analyst: Analyst, instruction: Instruction, evaluate: Face, value
             value = Spread(rows)
         leaves.append(value)
     return tuple(leaves) if several else leaves[0]
+
+
+def _with_nan_apart(values: Sequence[Array], axes: tuple[int, ...]) -> list[list[Array]]:
+    """The values with what is NaN in one of them in front, and at the end, along the folded dimensions. An order by a
+    comparison has no place for NaN, so that anything may come of it in the middle."""
+    is_nan = np.logical_or.reduce([v != v for v in values])
+    if not is_nan.any():
+        return []
+    front = tuple(range(len(axes)))
+
+    def along(array: Array) -> Array:
+        moved = np.moveaxis(array, axes, front)
+        return moved.reshape(-1, *moved.shape[len(axes) :])
+
+    def back(array: Array, like: Array) -> Array:
+        return np.moveaxis(array.reshape(np.moveaxis(like, axes, front).shape), front, axes)
+
+    orders = [np.argsort(along(key), axis=0, kind="stable") for key in (~is_nan, is_nan)]
+    return [[back(np.take_along_axis(along(v), order, axis=0), v) for v in values] for order in orders]
 
 
 def _sums(reducer: Computation) -> Any:

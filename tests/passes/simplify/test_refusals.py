@@ -95,6 +95,21 @@ ENTRY e {
   ROOT t = (s32[4]{0}, s32[2]{0}) tuple(r, s)
 }
 """
+EVERYONE = """HloModule m
+
+sum {
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  ROOT c = s32[] add(a, b)
+}
+
+ENTRY e {
+  p = s32[4]{0} parameter(0)
+  q = s32[4]{0} OTHER
+  r = s32[4]{0} all-reduce(p), replica_groups={}, to_apply=sum
+  ROOT t = (s32[4]{0}, s32[4]{0}) tuple(q, r)
+}
+"""
 MET = """HloModule m, replica_count=2
 
 sum {
@@ -246,6 +261,16 @@ def test_a_header_of_one_device_leaves_the_number_of_devices_open(header: str) -
     own = np.arange(4, dtype=np.int32)
     sums, parts = hlo_opt.evaluate(made, [own])
     assert sums.tolist() == (own * 4).tolist() and parts.tolist() == [12, 12]
+
+
+@pytest.mark.parametrize(
+    ("other", "taken"), [("copy(p)", True), ("collective-permute(p), source_target_pairs={{0,1},{1,0}}", False)]
+)
+def test_a_collective_without_groups_is_of_all_devices_that_others_name(other: str, taken: bool) -> None:
+    text = EVERYONE.replace("OTHER", other)
+    module, made, fired = simpler(text)
+    assert ("collective-of-one" in fired) == taken
+    assert check(module, made, backend="numpy").ok
 
 
 @pytest.mark.parametrize(("wait", "taken"), [("", True), (", control-predecessors={q}", False)])

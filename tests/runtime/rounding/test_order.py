@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from hlo_opt import evaluate
 from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, Spread
 
 from .spreads import holds, parsed, run, spread, within
@@ -49,6 +50,27 @@ def test_the_place_of_the_largest_is_open_where_it_ties() -> None:
     assert isinstance(index, Spread)
     open_ = index.rows[LOW] != index.rows[HIGH]
     assert open_[4] and index.rows[LOW][4] <= 10 and index.rows[HIGH][4] >= 50 and open_.sum() <= 2
+
+
+def test_a_fold_by_order_is_open_where_one_of_its_values_is_nan() -> None:
+    """NaN is neither greater nor equal, so that what stood before it is forgotten: each order ends otherwise."""
+    body = (
+        "  a = f32[300,16]{1,0} parameter(0)\n  i = s32[300,16]{1,0} parameter(1)\n  k = f32[] constant(-inf)\n"
+        "  z = s32[] constant(0)\n"
+        "  ROOT b = (f32[300]{0}, s32[300]{0}) reduce(a, i, k, z), dimensions={1}, to_apply=largest"
+    )
+    module = parsed(body, LARGEST)
+    a = RNG.normal(size=(300, 16)).astype(np.float32)
+    a[RNG.random(a.shape) < 0.1] = np.nan
+    places = np.broadcast_to(np.arange(16, dtype=np.int32), a.shape)
+    found = run(module, [a, places])
+    for _ in range(30):
+        order = RNG.permutation(16)
+        others = evaluate(module, [a[:, order], places[:, order]])
+        for made, other in zip(found, others, strict=True):
+            assert within(made, np.asarray(other)).all()
+    is_certain = ~np.isnan(a).any(axis=1)
+    assert (np.asarray(found[1].rows[LOW]) == found[1].rows[HIGH])[is_certain].all()
 
 
 def test_folds_of_several_sums_are_sums() -> None:
