@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from hlo_opt.ir.attribute import Attribute, AttributeValue, Called, Metadata
-from hlo_opt.ir.facts import CALLEES, Fact
+from hlo_opt.ir.facts import Fact
 from hlo_opt.ir.literal import Literal
 from hlo_opt.ir.shape import Shape
 
@@ -135,6 +135,8 @@ class Computation:
         self._users_known = False
         self._parameters: dict[Instruction, None] | None = None
         """The parameters in order of appearance; None until first used."""
+        self._called: list[Computation] | None = None
+        """The callees; None until first used, and after an edit of an instruction that calls."""
         self.facts: dict[Fact, object] = {}
         """The known facts about the instructions, until the next edit of one of them: see `hlo_opt.ir.facts`."""
 
@@ -153,9 +155,8 @@ class Computation:
     @property
     def called(self) -> list[Computation]:
         """The computations named by the instructions' attributes, in order, with repetitions. Not to be changed."""
-        callees = self.facts.get(CALLEES)
-        if not isinstance(callees, list):
-            callees = self.facts[CALLEES] = [
+        if self._called is None:
+            self._called = [
                 computation
                 for instruction in self._instructions
                 if instruction.attributes
@@ -163,7 +164,7 @@ class Computation:
                 if isinstance(value, Called)
                 for computation in value.computations
             ]
-        return callees
+        return self._called
 
     @property
     def parameters(self) -> list[Instruction]:
