@@ -131,7 +131,10 @@ def copied(
 
 def _calls(instruction: Instruction) -> bool:
     """Whether an attribute of an instruction names a computation."""
-    return any([value.__class__ is Called for value in instruction.attributes.values()])
+    for value in instruction.attributes.values():  # as `any` of a generator, in half the time
+        if value.__class__ is Called:
+            return True
+    return False
 
 
 def set_root(computation: Computation, root: Instruction) -> None:

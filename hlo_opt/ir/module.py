@@ -244,11 +244,11 @@ class Module:
         if not stem or not digits.isdigit():
             stem = wish
         number = self._taken.get(stem, 0) + 1
-        while f"{stem}.{number}" in self._names:
+        while (name := f"{stem}.{number}") in self._names:
             number += 1
         self._taken[stem] = number
-        self._names.add(f"{stem}.{number}")
-        return f"{stem}.{number}"
+        self._names.add(name)
+        return name
 
     def span(self, instruction: Instruction) -> Span | None:
         """The instruction's place in the source text; None for one that a pass created."""
