@@ -15,6 +15,7 @@ from typing import ClassVar, Literal
 
 from hlo_opt.diag import Reason
 from hlo_opt.fusion.outline import Origins, original_name
+from hlo_opt.fusion.prices import Prices
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Called, Computation, Instruction, Shape, edit
 from hlo_opt.ops.sets import UPDATES, fused, is_elementwise, results_of, tuple_elements, tuple_index
@@ -63,19 +64,17 @@ class _Cut:
 
 @dataclass(frozen=True)
 class _Prices:
-    """What kernels of a module take, those of one structure together.
+    """What kernels of a module take.
 
     known  microseconds of kernels as they are, by what they compute: a change gives a kernel another computation
     """
 
-    state: FusionState
+    prices: Prices
     known: dict[Computation, float] = field(default_factory=dict)
 
     def of(self, kernel: Instruction) -> float:
         """Microseconds of a kernel, which need not be in the module; infinite without a plan."""
-        state = self.state
-        state.forget(kernel)  # it may have got another computation
-        sketch = state.sketch(state.structure(kernel), lambda: state.cluster(kernel))
+        sketch = self.prices.planned(kernel)
         return math.inf if isinstance(sketch, Reason) else sketch.price.us
 
     def as_it_is(self, kernel: Instruction) -> float:
@@ -97,7 +96,7 @@ class BoundaryNarrowing(RewritingPass):
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
         module = computation.module
         assert module is not None
-        known = _Prices(FusionState(module, context.options.target, context.memory.known))
+        known = _Prices(FusionState(module, context.options.target, context.memory.known).prices)
         for producer in list(computation.instructions):
             number = 0
             while (body := fused(producer)) is not None and number < len(results_of(body)):
