@@ -3,7 +3,9 @@ opcodes."""
 
 from __future__ import annotations
 
-from hlo_opt.ir import Attribute, Computation, Instruction, Shape
+from collections.abc import Iterable
+
+from hlo_opt.ir import Attribute, Computation, Instruction, Module, Shape
 from hlo_opt.ir.facts import HAS_EFFECTS
 from hlo_opt.ops import find
 from hlo_opt.ops.call_config import field
@@ -57,6 +59,20 @@ def effectful_computations(computations: list[Computation]) -> set[Computation]:
                 effectful.add(computation)
                 changed = True
     return effectful
+
+
+class Effects:
+    """The computations of a module with side effects, found out when they are first asked about."""
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._found: set[Computation] | None = None
+
+    def isdisjoint(self, computations: Iterable[Computation]) -> bool:
+        """Whether none of these computations has side effects."""
+        if self._found is None:
+            self._found = effectful_computations(list(self._module.computations))
+        return self._found.isdisjoint(computations)
 
 
 def is_effectively_scalar(shape: Shape) -> bool:

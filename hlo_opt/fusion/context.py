@@ -8,7 +8,7 @@ program; an edge that the user forces is not put to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hlo_opt.analysis.graph.loops import NO_TRIP_COUNTS, TripCounts
@@ -148,11 +148,11 @@ class PassMemory:
         if values:
             self.distinct.clear()
 
-    def of_copy(self, module: Module, copy: Module) -> PassMemory:
-        """What holds for a copy of the module, too."""
+    def of_copy(self, module: Module, copy: Module, copies: Mapping[Instruction, Instruction]) -> PassMemory:
+        """What holds for a copy of the module, too. `copies` are its instructions by those of the module."""
         memory = PassMemory(self.known)
         if self._state is not None and self._state.module is module:
-            memory._state = self._state.of_copy(copy, _copies(module, copy))
+            memory._state = self._state.of_copy(copy, copies)
         return memory
 
     def merging(self, one: Instruction, other: Instruction) -> None:
@@ -252,7 +252,8 @@ class PassContext:
         self.left.update(before.left)
         self.fused_by.update(before.fused_by)
         self.apart = before.apart
-        self.origins.update(_origins_of_copies(before.origins, module, copy))
+        copies = _copies(module, copy) if before.origins else {}
+        self.origins.update((copies[i], name) for i, name in before.origins.items() if i in copies)
         pairs = zip(module.computations, copy.computations, strict=True)
         self.memory.distinct.update(new for old, new in pairs if old in before.memory.distinct)
 
@@ -261,8 +262,9 @@ class PassContext:
         other."""
         if self.apart is None:
             copy = edit.clone_module(module)
-            origins = _origins_of_copies(self.origins, module, copy)
-            memory = self.memory.of_copy(module, copy)
+            copies = _copies(module, copy)
+            origins = {copies[i]: name for i, name in self.origins.items() if i in copies}
+            memory = self.memory.of_copy(module, copy, copies)
             self.apart = Earlier(copy, origins, dict(self.forbidden), dict(self.left), memory)
 
     def as_apart(self) -> PassContext | None:
@@ -290,18 +292,9 @@ class PassContext:
         return limit is not None and self.steps >= limit
 
 
-def _origins_of_copies(origins: dict[Instruction, str], module: Module, copy: Module) -> dict[Instruction, str]:
-    """What instructions of a copy were called in the input."""
-    if not origins:
-        return {}
-    copies = _copies(module, copy).items()
-    return {copied: origins[instruction] for instruction, copied in copies if instruction in origins}
-
-
 def _copies(module: Module, copy: Module) -> dict[Instruction, Instruction]:
     """The instructions of a copy of a module, by those of the module."""
-    return {
-        instruction: copied
-        for old, new in zip(module.computations, copy.computations, strict=True)
-        for instruction, copied in zip(old.instructions, new.instructions, strict=True)
-    }
+    copies: dict[Instruction, Instruction] = {}
+    for old, new in zip(module.computations, copy.computations, strict=True):
+        copies.update(zip(old.instructions, new.instructions, strict=True))
+    return copies

@@ -188,10 +188,9 @@ class Engine:
     def fuse(self, producer: Instruction, consumer: Instruction) -> Instruction:
         """Move the producer into the consumer's kernel. Returns the consumer's fusion, made when it is a plain
         instruction."""
-        edge = self.edge(producer, consumer)
-        producer_name = edge.producer_name
+        producer_name = original_name(producer, self.origins)
         self.context.fused_by.setdefault(producer_name, self.rule)
-        self.context.about = producer_name, edge.consumer_name
+        self.context.about = producer_name, original_name(consumer, self.origins)
         structure = self.state.structure_of_both(producer, consumer)
         fusion = consumer if consumer.opcode == "fusion" else self.start(consumer)
         if is_generic_triton(producer) and not is_generic_triton(fusion):

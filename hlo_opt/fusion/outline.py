@@ -12,9 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from hlo_opt.analysis.graph.cluster import cluster_of
 from hlo_opt.analysis.properties import inside
-from hlo_opt.analysis.xla.heroes import emitter_of
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Module, edit
 from hlo_opt.ops.sets import fused, tuple_elements, tuple_index
 
@@ -264,7 +262,7 @@ def _form_of(fusion: Instruction, state: FusionState) -> tuple[XlaEmitter, str]:
     forms, number = state.known.forms, state.structure(fusion)
     form = forms.get(number)
     if form is None:
-        emitter, hero = emitter_of(cluster_of(fusion))
+        emitter, hero = state.emitter(fusion)
         form = forms[number] = emitter, hero.opcode
     return form
 

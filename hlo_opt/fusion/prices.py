@@ -68,6 +68,14 @@ class Prices:
                 return one_after_another([price(plan, plans.target) for plan in separate])
         return price_of_call(instruction, plans.target)
 
+    def planned(self, kernel: Instruction) -> Sketch | Reason:
+        """What the plan of a kernel would be, which need not be in the module, or the reason why it has none. Kernels
+        of one structure are planned once. What is known of the kernel itself is forgotten: it may have changed."""
+        plans = self._plans
+        plans.forget(kernel)
+        refusal = plans.lowering(kernel)
+        return plans.sketch(plans.structure(kernel), lambda: plans.cluster(kernel)) if refusal is None else refusal
+
     def apart(self, producer: Instruction, consumer: Instruction) -> float:
         """Microseconds of both, launched one after the other."""
         return self.of(producer).us + self.of(consumer).us

@@ -41,6 +41,8 @@ def append(computation: Computation, instruction: Instruction, *, root: bool = F
     """Append an instruction. Its operands must be in the computation already."""
     computation._instructions[instruction] = None
     computation.facts.clear()
+    if computation._called is not None and _calls(instruction):
+        computation._called = None
     instruction.parent = computation
     if computation._parameters is not None and instruction.parameter_number is not None:
         computation._parameters[instruction] = None
@@ -127,6 +129,14 @@ def copied(
     )
 
 
+def _calls(instruction: Instruction) -> bool:
+    """Whether an attribute of an instruction names a computation."""
+    for value in instruction.attributes.values():  # as `any` of a generator, in half the time
+        if value.__class__ is Called:
+            return True
+    return False
+
+
 def set_root(computation: Computation, root: Instruction) -> None:
     computation._root = root
     computation.facts.clear()
@@ -150,6 +160,8 @@ def take_header(module: Module, other: Module) -> None:
 
 
 def set_attribute(instruction: Instruction, name: str, value: Attribute | Called) -> None:
+    if instruction.parent is not None and (isinstance(value, Called) or _calls(instruction)):
+        instruction.parent._called = None
     instruction.attributes[name] = value
     _touch(instruction)
 
@@ -264,6 +276,8 @@ def remove(instruction: Instruction) -> None:
             _drop_use(operand, instruction)
     del computation._instructions[instruction]
     computation.facts.clear()
+    if computation._called is not None and _calls(instruction):
+        computation._called = None
     if computation._parameters is not None:
         computation._parameters.pop(instruction, None)
     instruction.parent = None
@@ -296,7 +310,7 @@ def splice(inner: Computation, computation: Computation, arguments: list[Instruc
         member.parent = computation
     computation._instructions.update(inner._instructions)
     inner._instructions = {}
-    inner._parameters = None
+    inner._parameters = inner._called = computation._called = None
     inner.facts.clear()
     computation.facts.clear()
     for parameter, argument in zip(parameters, arguments, strict=True):
@@ -314,6 +328,7 @@ def sort(computation: Computation) -> None:
     if are_in_order(computation._instructions, needed_by):
         return
     computation._instructions = dict.fromkeys(needed_first(computation._instructions, needed_by))
+    computation._called = None
     for fact in IN_ORDER:
         computation.facts.pop(fact, None)
 
@@ -321,6 +336,7 @@ def sort(computation: Computation) -> None:
 def arrange(computation: Computation, order: Iterable[Instruction]) -> None:
     """Reorder the instructions. `order` names each once, with operands and control predecessors before users."""
     computation._instructions = dict.fromkeys(order)
+    computation._called = None
     computation.facts.clear()
 
 
@@ -418,10 +434,10 @@ def copy_computations(computations: Iterable[Computation], module: Module) -> di
 
 def calling(instruction: Instruction, computations: Mapping[Computation, Computation]) -> dict[str, Attribute | Called]:
     """The instruction's attributes, with called computations replaced as the mapping says."""
-    attributes = dict(instruction.attributes)
+    attributes = instruction.attributes.copy()
     for name, value in instruction.attributes.items():
-        if isinstance(value, Called):
-            attributes[name] = Called(*(computations.get(c, c) for c in value.computations), is_list=value.is_list)
+        if value.__class__ is Called:
+            attributes[name] = Called(*[computations.get(c, c) for c in value.computations], is_list=value.is_list)
     return attributes
 
 
@@ -439,13 +455,14 @@ def clone_computation(computation: Computation) -> Computation:
 def _copy_instructions(old: Computation, new: Computation, computations: Mapping[Computation, Computation]) -> None:
     """Fill a new computation."""
     copies: dict[Instruction, Instruction] = {}
+    new._called = [computations.get(c, c) for c in old.called]
     for i in old._instructions:
         clone = Instruction(
             i.name,
             i.opcode,
             i.shape,
             [copies[o] for o in i.operands],
-            calling(i, computations) if i.attributes else {},
+            calling(i, computations) if new._called else i.attributes.copy(),
             literal=i.literal,
             parameter_number=i.parameter_number,
             offset=i.offset,

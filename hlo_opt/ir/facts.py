@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-Fact = Literal["callees", "has-effects", "no-equal-values", "no-dead-values", "snapshot", "post-order"]
-
-CALLEES: Final = "callees"
-"""A list: the computations that the instructions' attributes name, in order, with repetitions
-(`Computation.called`)."""
+Fact = Literal["has-effects", "no-equal-values", "no-dead-values", "snapshot", "post-order"]
 
 HAS_EFFECTS: Final = "has-effects"
 """A bool: whether an instruction of the computation itself has a side effect (`hlo_opt.analysis.properties`)."""
@@ -29,5 +25,5 @@ SNAPSHOT: Final = "snapshot"
 POST_ORDER: Final = "post-order"
 """A tuple: the instructions in post order (`hlo_opt.ir.walk.post_order`)."""
 
-IN_ORDER: Final = (CALLEES, SNAPSHOT, POST_ORDER)
+IN_ORDER: Final = (SNAPSHOT, POST_ORDER)
 """The facts that depend on the order of the instructions."""

@@ -406,9 +406,9 @@ def delinearize(position: Expression, sizes: Sequence[int]) -> tuple[Expression,
     return tuple(reversed(index))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Condition:
-    """`low <= expression <= high`."""
+    """`low <= expression <= high`. It does not change, as an `Expression` does not."""
 
     expression: Expression
     low: int
@@ -425,9 +425,9 @@ class Condition:
         return self.expression.high < self.low or self.high < self.expression.low
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class IndexMap:
-    """Which elements of an operand an output element reads.
+    """Which elements of an operand an output element reads. It does not change, as an `Expression` does not.
 
     `results` has one expression per operand dimension, over `d0..` (output dimensions), `s0..` (loop variables with the
     sizes in `symbols`: reduced dimensions, windows) and `r0..` (scalars read at run time, from the operands in
@@ -449,7 +449,7 @@ class IndexMap:
         picks = self._picks
         if picks is None:
             picks = _picks_of(self.results)
-            object.__setattr__(self, "_picks", picks)
+            self._picks = picks
         if picks and max(picks) < len(index):  # most maps only pick coordinates
             return tuple([index[k] if k >= 0 else e for k, e in zip(picks, self.results)])  # noqa: B905
         values = bindings(index, symbols, runtime)

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from hlo_opt.ir.attribute import Attribute, AttributeValue, Called, Metadata
-from hlo_opt.ir.facts import CALLEES, Fact
+from hlo_opt.ir.facts import Fact
 from hlo_opt.ir.literal import Literal
 from hlo_opt.ir.shape import Shape
 
@@ -135,6 +135,8 @@ class Computation:
         self._users_known = False
         self._parameters: dict[Instruction, None] | None = None
         """The parameters in order of appearance; None until first used."""
+        self._called: list[Computation] | None = None
+        """The callees; None until first used, and after an edit of an instruction that calls."""
         self.facts: dict[Fact, object] = {}
         """The known facts about the instructions, until the next edit of one of them: see `hlo_opt.ir.facts`."""
 
@@ -153,9 +155,8 @@ class Computation:
     @property
     def called(self) -> list[Computation]:
         """The computations named by the instructions' attributes, in order, with repetitions. Not to be changed."""
-        callees = self.facts.get(CALLEES)
-        if not isinstance(callees, list):
-            callees = self.facts[CALLEES] = [
+        if self._called is None:
+            self._called = [
                 computation
                 for instruction in self._instructions
                 if instruction.attributes
@@ -163,7 +164,7 @@ class Computation:
                 if isinstance(value, Called)
                 for computation in value.computations
             ]
-        return callees
+        return self._called
 
     @property
     def parameters(self) -> list[Instruction]:
@@ -243,11 +244,11 @@ class Module:
         if not stem or not digits.isdigit():
             stem = wish
         number = self._taken.get(stem, 0) + 1
-        while f"{stem}.{number}" in self._names:
+        while (name := f"{stem}.{number}") in self._names:
             number += 1
         self._taken[stem] = number
-        self._names.add(f"{stem}.{number}")
-        return f"{stem}.{number}"
+        self._names.add(name)
+        return name
 
     def span(self, instruction: Instruction) -> Span | None:
         """The instruction's place in the source text; None for one that a pass created."""

@@ -17,6 +17,27 @@ MOST_PLACES = 16
 """Limit of places of a dimension among which a choice is made: a select for each."""
 
 
+def may_be_choice(instruction: Instruction) -> bool:
+    """Whether an operation may be written as a choice among places, wherever its operands come from."""
+    return _is_by_indices(instruction) or bool(_short_dimensions(instruction))
+
+
+def _is_by_indices(instruction: Instruction) -> bool:
+    return combines_updates(instruction) or instruction.opcode == "gather"
+
+
+def _short_dimensions(instruction: Instruction) -> list[int]:
+    """The short dimension along which an operation reads or writes a window of one place; empty for others."""
+    update = written_window(instruction)
+    if update is None and read_window(instruction) is None:
+        return []
+    whole, window = instruction.operands[0].shape, instruction.shape if update is None else update.shape
+    sizes = zip(whole.dimensions, window.dimensions, strict=True)
+    moved = [d for d, (size, part) in enumerate(sizes) if size != part]
+    is_short = len(moved) == 1 and window.dimensions[moved[0]] == 1 and whole.dimensions[moved[0]] <= MOST_PLACES
+    return moved if is_short else []
+
+
 class Choices(Terms):
     """Writes a `dynamic-slice` and a `dynamic-update-slice` of a short dimension as selects."""
 
@@ -26,12 +47,8 @@ class Choices(Terms):
         whole, update = operands[0] if operands else None, written_window(instruction)
         if whole is None or whole.parent is not self.computation or whole.literal is not None:
             return None
-        if update is None and read_window(instruction) is None:
-            return None
-        window = instruction.shape if update is None else update.shape
-        sizes = zip(whole.shape.dimensions, window.dimensions, strict=True)
-        moved = [d for d, (size, part) in enumerate(sizes) if size != part]
-        if len(moved) != 1 or window.dimensions[moved[0]] != 1 or whole.shape.dimensions[moved[0]] > MOST_PLACES:
+        moved = _short_dimensions(instruction)
+        if not moved:
             return None
         starts, size = operands[1 if update is None else 2 :], whole.shape.dimensions[moved[0]]
         start = starts[moved[0]] if len(starts) == whole.shape.rank else None  # not all in one array
@@ -81,7 +98,7 @@ class Choices(Terms):
         """A gather or scatter of one window for each index of dimensions that come first, as choices among all places;
         None for other operations. `jax.vmap` makes them of a `dynamic_slice` and of `x.at[i]`, with batching
         dimensions; `x[jnp.arange(n), i]` names the same places by indices that count."""
-        if not (combines_updates(instruction) or instruction.opcode == "gather") or len(operands) > 3:
+        if not _is_by_indices(instruction) or len(operands) > 3:
             return None
         whole, indices = operands[:2]
         by = (scatter_dimensions if combines_updates(instruction) else gather_dimensions)(instruction)

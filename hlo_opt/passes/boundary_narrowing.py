@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Literal
 
+from hlo_opt.diag import Reason
 from hlo_opt.fusion.outline import Origins, original_name
+from hlo_opt.fusion.prices import Prices
+from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Called, Computation, Instruction, Shape, edit
 from hlo_opt.ops.sets import UPDATES, fused, is_elementwise, results_of, tuple_elements, tuple_index
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.dce import sweep
-from hlo_opt.plans import Plan, plan, region_of
-from hlo_opt.plans.price import price
 from hlo_opt.text.aliases import aliases_of
 
 WORTH = 0.98
@@ -61,8 +62,27 @@ class _Cut:
     known: tuple[Instruction, ...]
 
 
-_Prices = dict[Computation, float]
-"""Microseconds of kernels as they are, by what they compute: a change gives a kernel another computation."""
+@dataclass(frozen=True)
+class _Prices:
+    """What kernels of a module take.
+
+    known  microseconds of kernels as they are, by what they compute: a change gives a kernel another computation
+    """
+
+    prices: Prices
+    known: dict[Computation, float] = field(default_factory=dict)
+
+    def of(self, kernel: Instruction) -> float:
+        """Microseconds of a kernel, which need not be in the module; infinite without a plan."""
+        sketch = self.prices.planned(kernel)
+        return math.inf if isinstance(sketch, Reason) else sketch.price.us
+
+    def as_it_is(self, kernel: Instruction) -> float:
+        """The same of one that is there."""
+        body = kernel.called_by("calls")
+        if body not in self.known:
+            self.known[body] = self.of(kernel)
+        return self.known[body]
 
 
 @dataclass(frozen=True)
@@ -74,13 +94,15 @@ class BoundaryNarrowing(RewritingPass):
     preserves: ClassVar[Literal["graph", "meaning"]] = "graph"
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
-        known: _Prices = {}
+        module = computation.module
+        assert module is not None
+        known = _Prices(FusionState(module, context.options.target, context.memory.known).prices)
         for producer in list(computation.instructions):
             number = 0
             while (body := fused(producer)) is not None and number < len(results_of(body)):
                 cuts = _cuts(producer, number)
                 boundary = _boundary(producer, number) if cuts else None
-                best = None if boundary is None else _best(boundary, cuts, context, known)
+                best = None if boundary is None else _best(boundary, cuts, known)
                 if boundary is not None and best is not None:
                     yield partial(_move, boundary, best[0], context.origins, best[1], known)
                 number = number + 1 if best is None else 0  # what is left may pay now
@@ -185,12 +207,10 @@ def _bytes(value: Instruction) -> int:
     return value.shape.byte_size if value.shape.is_array else 1 << 60
 
 
-def _best(
-    boundary: Boundary, cuts: list[_Cut], context: PassContext, known: _Prices
-) -> tuple[_Cut, Mapping[Instruction, float]] | None:
+def _best(boundary: Boundary, cuts: list[_Cut], known: _Prices) -> tuple[_Cut, Mapping[Instruction, float]] | None:
     """The deepest cut that moves fewer bytes and takes less time, with what each kernel takes then."""
     for cut in reversed(cuts):
-        if _saves(boundary, cut) and (prices := _pays(boundary, cut, context, known)) is not None:
+        if _saves(boundary, cut) and (prices := _pays(boundary, cut, known)) is not None:
             return cut, prices
     return None
 
@@ -234,28 +254,16 @@ def _sources(boundary: Boundary, cut: _Cut) -> list[Instruction] | None:
     return sources
 
 
-def _pays(boundary: Boundary, cut: _Cut, context: PassContext, known: _Prices) -> Mapping[Instruction, float] | None:
+def _pays(boundary: Boundary, cut: _Cut, known: _Prices) -> Mapping[Instruction, float] | None:
     """What the producer and its readers take afterwards, if that is less than before."""
     producer, readers = boundary.producer, boundary.readers
-    module, target = producer.computation.module, context.options.target
-    assert module is not None
-
-    def us(kernel: Instruction) -> float:
-        kernel_plan = plan(region_of(module, kernel), target)
-        return price(kernel_plan, target).us if isinstance(kernel_plan, Plan) else math.inf
-
-    before = 0.0
-    for kernel in (producer, *readers):
-        body = kernel.called_by("calls")
-        if body not in known:
-            known[body] = us(kernel)
-        before += known[body]
+    before = sum(map(known.as_it_is, (producer, *readers)))
     is_clear = cut.narrow is None or _bytes(cut.narrow) * MUCH <= _bytes(boundary.value)
     most, after = (1.0 if is_clear else WORTH) * before, 0.0
     prices: dict[Instruction, float] = {}
     for kernel, candidate in zip((producer, *readers), _candidates(boundary, cut), strict=True):
         if after <= most:
-            prices[kernel] = us(candidate)
+            prices[kernel] = known.of(candidate)
             after += prices[kernel]
         edit.remove_computation(candidate.called_by("calls"))
     return prices if after <= most else None
@@ -354,12 +362,12 @@ def _move(boundary: Boundary, cut: _Cut, origins: Origins, prices: Mapping[Instr
     for reader, (operands, body) in zip(readers, lengthened, strict=True):
         _compute(reader, body)
         edit.set_operands(reader, operands)
-        known[body] = prices[reader]
+        known.known[body] = prices[reader]
     if cut.narrow is None:
         return
     body = _shortened(boundary, cut, origins)
     _compute(producer, body)
-    known[body] = prices[producer]
+    known.known[body] = prices[producer]
     edit.set_operands(
         producer, [o for o, is_read in zip(producer.operands, _without_unread(body), strict=True) if is_read]
     )

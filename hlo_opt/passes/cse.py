@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from hlo_opt.analysis.graph.numbering import Numbering, Table, ValueNumber, all_differ, is_another_tuple
-from hlo_opt.analysis.properties import effectful_computations, has_side_effect
+from hlo_opt.analysis.properties import Effects, has_side_effect
 from hlo_opt.ir import Attribute, Computation, Instruction, Module, edit
 from hlo_opt.ir.facts import NO_EQUAL_VALUES
 from hlo_opt.ir.shape import Shape
@@ -30,7 +30,7 @@ class CommonSubexpressionElimination(Pass):
 
     def run(self, module: Module, context: PassContext) -> bool:
         numbering = Numbering(module, Table())
-        effects = effectful_computations(list(module.computations))
+        effects = Effects(module)
         changed: set[Computation] = set()
         executed = set(executed_computations(module))
         distinct = context.memory.distinct
@@ -67,7 +67,7 @@ def _are_distinct(alike: dict[Instruction, ValueNumber]) -> bool:
 
 
 def _merge(
-    computation: Computation, alike: dict[Instruction, ValueNumber], effects: set[Computation], context: PassContext
+    computation: Computation, alike: dict[Instruction, ValueNumber], effects: Effects, context: PassContext
 ) -> bool:
     first: dict[tuple[ValueNumber, Shape, str], Instruction] = {}
     ordered = {p for i in computation.instructions for p in i.control_predecessors}

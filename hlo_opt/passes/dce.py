@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from hlo_opt.analysis.graph.inlining import remove_uncalled
-from hlo_opt.analysis.properties import effectful_computations, has_side_effect, is_boundary_fusion
+from hlo_opt.analysis.properties import Effects, has_side_effect, is_boundary_fusion
 from hlo_opt.ir import Attribute, Computation, Instruction, Module, Shape, edit
 from hlo_opt.ir.facts import NO_DEAD_VALUES
 from hlo_opt.ir.walk import edited_since
@@ -29,7 +29,7 @@ class DeadCodeElimination(Pass):
     only_removes: ClassVar[bool] = True
 
     def run(self, module: Module, context: PassContext) -> bool:
-        effects = effectful_computations(list(module.computations))
+        effects = Effects(module)
         changed = remove_uncalled(module)
         swept = False
         for computation in edited_since(module, NO_DEAD_VALUES):
@@ -46,7 +46,7 @@ class DeadCodeElimination(Pass):
         return changed or swept
 
 
-def sweep(computation: Computation, effects: set[Computation]) -> bool:
+def sweep(computation: Computation, effects: set[Computation] | Effects) -> bool:
     """Remove what nothing uses from a computation. `effects` are computations that hold side effects. True when
     anything was removed."""
     ordered = _waited_for(computation)
@@ -88,7 +88,7 @@ def _with_several_outputs(computation: Computation) -> list[Instruction]:
     ]
 
 
-def narrow(fusion: Instruction, effects: set[Computation]) -> bool:
+def narrow(fusion: Instruction, effects: set[Computation] | Effects) -> bool:
     """Let a fusion write only the outputs that are read, and read only the operands that these need. True when anything
     changed."""
     body = fusion.called_by("calls")

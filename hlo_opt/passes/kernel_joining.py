@@ -72,7 +72,7 @@ class KernelJoining(Pass):
         """Join what pays in one computation, the first pair first."""
         computation.index_users()
         is_small = sum(map(launches, computation.instructions)) <= self.max_kernels
-        tried = None if is_small else self._dearest(computation, Engine(module, context))
+        tried = None if is_small else _Tried.of(computation, Engine(module, context), self.max_plans)
         changed, left = False, set[ProducerAndConsumer]()
         orphans: list[Computation] = []
         while True:
@@ -87,15 +87,33 @@ class KernelJoining(Pass):
                 names = f"{union.producer.name} and {union.consumer.name}"
                 raise ProofError(f"{names} were planned as one kernel, but {kernel.message}")
             changed = True
+            if tried is not None:
+                tried.known.clear()
 
-    def _dearest(self, computation: Computation, engine: Engine) -> set[Hashable]:
-        """The likenesses of the pairs with most at stake, those that are alike together; of equal ones the first."""
+
+@dataclass
+class _Tried:
+    """The pairs of a large computation that are tried: those with one of the likenesses. `known` are the likenesses of
+    pairs since kernels were last joined."""
+
+    likenesses: set[Hashable]
+    known: dict[ProducerAndConsumer, Hashable]
+
+    @classmethod
+    def of(cls, computation: Computation, engine: Engine, most: int) -> _Tried:
+        """The pairs with most at stake, those that are alike together; of equal ones the first."""
         stakes: dict[Hashable, float] = {}
-        for pair in _pairs(computation):
-            likeness = likeness_of(engine, *pair)
+        known = {pair: likeness_of(engine, *pair) for pair in _pairs(computation)}
+        for pair, likeness in known.items():
             if likeness is not None:
                 stakes[likeness] = stakes.get(likeness, 0.0) + _stake(engine, *pair)
-        return set(sorted(stakes, key=lambda likeness: -stakes[likeness])[: self.max_plans])
+        return cls(set(sorted(stakes, key=lambda likeness: -stakes[likeness])[:most]), known)
+
+    def holds(self, engine: Engine, pair: ProducerAndConsumer) -> bool:
+        """Whether a pair is tried."""
+        if pair not in self.known:
+            self.known[pair] = likeness_of(engine, *pair)
+        return self.known[pair] in self.likenesses
 
 
 def _stake(engine: Engine, producer: Instruction, consumer: Instruction) -> float:
@@ -106,10 +124,10 @@ def _stake(engine: Engine, producer: Instruction, consumer: Instruction) -> floa
 
 
 def _unions(
-    computation: Computation, engine: Engine, left: set[ProducerAndConsumer], tried: Container[Hashable] | None
+    computation: Computation, engine: Engine, left: set[ProducerAndConsumer], tried: _Tried | None
 ) -> Iterator[Union]:
-    """The pairs that pay, only those with one of the likenesses `tried` if it is given; else also those that read the
-    same values, and these first. The others are added to `left`, and not looked at again."""
+    """The pairs that pay, only those that are tried if that is given; else also those that read the same values, and
+    these first. The others are added to `left`, and not looked at again."""
     if tried is None:
         for pair in _neighbours(computation, engine, left):
             union = _union_beside(engine, *pair)
@@ -119,7 +137,7 @@ def _unions(
     for pair in _pairs(computation):
         if pair in left:
             continue
-        if tried is None or likeness_of(engine, *pair) in tried:
+        if tried is None or tried.holds(engine, pair):
             union = _union(engine, *pair)
             if union is not None:
                 yield union

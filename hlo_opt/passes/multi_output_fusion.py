@@ -113,7 +113,10 @@ class MultiOutputFusion(FusionPass):
             return [candidates]
         groups: dict[int, list[Instruction]] = {}
         for candidate in candidates:
-            shape = compatibility.walk_of(engine.state, candidate).shape
+            walk = compatibility.walk_of(engine.state, candidate)
+            if walk.form and "FUS133" not in engine.disabled:  # no pair with it would be joined
+                continue
+            shape = walk.shape
             groups.setdefault(shape.element_count if shape.is_array else -1, []).append(candidate)
         return list(groups.values())
 

@@ -16,8 +16,10 @@ from typing import ClassVar, Literal
 
 from hlo_opt.analysis.properties import has_side_effect, inside
 from hlo_opt.analysis.targets import DeviceTarget
+from hlo_opt.diag import Reason
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.outline import KEPT_ON_FUSION, is_read_by_element, original_name, tidy
+from hlo_opt.fusion.prices import Prices
 from hlo_opt.fusion.state import FusionState
 from hlo_opt.ir import Attribute, Called, Computation, Instruction, Layout, Module, Shape, edit
 from hlo_opt.ir.walk import executed_computations, needed_first, operands_first, post_order
@@ -26,7 +28,6 @@ from hlo_opt.ops.sets import fused, results_of, tuple_index
 from hlo_opt.passes.base import Pass, PassContext
 from hlo_opt.plans import Plan, plan, region_of, row_reduction
 from hlo_opt.plans.folding import Folded, Space
-from hlo_opt.plans.price import price
 from hlo_opt.plans.row_and_column_reduction import stretch_of
 
 WORTH = 0.98
@@ -43,11 +44,12 @@ class RowFusion(Pass):
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
 
     def run(self, module: Module, context: PassContext) -> bool:
-        work = _Work(module, context)
+        state = FusionState(module, context.options.target, context.memory.known)
+        work = _Work(module, context, state.prices)
         for computation in list(executed_computations(module)):
             while work.join_one(computation):
                 pass
-        state = FusionState(module, work.target, context.memory.known)
+        state = FusionState(module, context.options.target, context.memory.known)
         for computation, fusions in work.fusions.items():
             left = {f: kind for f, kind in fusions.items() if f.parent is not None}
             tidy(computation, left, state)
@@ -62,6 +64,7 @@ class _Work:
 
     module: Module
     context: PassContext
+    plans: Prices
     prices: dict[Instruction, float] = field(default_factory=dict)
     tried: set[tuple[Instruction, Instruction]] = field(default_factory=set)
     fusions: dict[Computation, dict[Instruction, str]] = field(default_factory=dict)
@@ -112,14 +115,10 @@ class _Work:
     def _pays(self, joint: _Joint) -> bool:
         if joint.main is None:
             return False
-        kernel_plan = plan(region_of(self.module, joint.main.fusion()[0]), self.target)
-        if (
-            not isinstance(kernel_plan, Plan)
-            or len(kernel_plan.segments) != 1
-            or kernel_plan.segments[0].kind not in _ROW_KINDS
-        ):
+        sketch = self.plans.planned(joint.main.fusion()[0])
+        if isinstance(sketch, Reason) or sketch.segments != 1 or sketch.kind not in _ROW_KINDS:
             return False
-        together = price(kernel_plan, self.target).us
+        together = sketch.price.us
         if joint.after is not None:
             together += self._us(joint.after.fusion()[0])
         apart = [self._price(i) for i in (joint.producer, joint.consumer)]
@@ -131,8 +130,8 @@ class _Work:
         return self.prices[kernel]
 
     def _us(self, kernel: Instruction) -> float:
-        kernel_plan = plan(region_of(self.module, kernel), self.target)
-        return price(kernel_plan, self.target).us if isinstance(kernel_plan, Plan) else math.inf
+        sketch = self.plans.planned(kernel)
+        return math.inf if isinstance(sketch, Reason) else sketch.price.us
 
 
 def _is_ours(kernel: Instruction) -> bool:

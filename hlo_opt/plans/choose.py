@@ -56,7 +56,8 @@ def planning_of(
     limit = None if is_small(region) else _limit_reason(region)
     wholes = _wholes(region, target, kinds)
     # of what is refused in any case, no price is asked
-    alone = _cheapest(region, wholes, target) if limit is None else next(iter(wholes), None)
+    cheapest = _cheapest(region, wholes, target) if limit is None else None
+    alone = next(iter(wholes), None) if cheapest is None else cheapest.segments[0].part
     opened = None if alone is None else kind_of(alone).inside
     inside = opened(alone) if alone is not None and opened is not None else ()
     asked = [
@@ -77,14 +78,14 @@ def planning_of(
         return reason
     if limit is not None:
         return limit
-    return lambda: _launch(region, [alone]) if alone is not None else _competing(region, target, kinds)
+    return lambda: _competing(region, target, kinds) if cheapest is None else cheapest
 
 
 def _competing(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Plan:
     """The plan of a region that is not of a kind for whole regions."""
     product = product_of(region)
-    part = None if product is None else _product(region, product, target, kinds)
-    return _least(region, target, kinds) if part is None else _launch(region, [part])
+    found = None if product is None else _product(region, product, target, kinds)
+    return _least(region, target, kinds) if found is None else found
 
 
 def _least(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> Plan:
@@ -177,15 +178,15 @@ def _wholes(region: Region, target: DeviceTarget, kinds: Sequence[Kind]) -> list
         if part is not None:
             launch = _launch(region, [part]).launch
             candidates.append(part)
-            other = None if kind.otherwise is None or target.in_lanes else kind.otherwise(region, target)
+            other = None if kind.otherwise is None or target.in_lanes else kind.otherwise(region, target, part)
             candidates += [] if other is None else [other]
             if launch.grid * launch.block >= WARP and (target.in_lanes or not kind.has_rivals):
                 break
     return candidates
 
 
-def _product(region: Region, product: ProductSpace, target: DeviceTarget, kinds: Sequence[Kind]) -> Part | None:
-    """The region as one product of the first kind that matches, or, if that has rivals, of the cheapest."""
+def _product(region: Region, product: ProductSpace, target: DeviceTarget, kinds: Sequence[Kind]) -> Plan | None:
+    """The plan of one product of the first kind that matches, or, if that has rivals, of the cheapest."""
     candidates: list[Part] = []
     for kind in kinds:
         part = None if kind.product is None else kind.product(region, product, target)
@@ -196,10 +197,10 @@ def _product(region: Region, product: ProductSpace, target: DeviceTarget, kinds:
     return _cheapest(region, candidates, target)
 
 
-def _cheapest(region: Region, candidates: Sequence[Part], target: DeviceTarget) -> Part | None:
-    if len(candidates) < 2:
-        return next(iter(candidates), None)
-    return min(candidates, key=lambda part: price(_launch(region, [part]), target).us)
+def _cheapest(region: Region, candidates: Sequence[Part], target: DeviceTarget) -> Plan | None:
+    """The plan of the cheapest of several parts that are the whole region each; its price is kept with it."""
+    plans = [_launch(region, [part]) for part in candidates]
+    return plans[0] if len(plans) == 1 else min(plans, key=lambda each: price(each, target).us, default=None)
 
 
 def _launch(region: Region, parts: Sequence[Part]) -> Plan:

@@ -26,10 +26,10 @@ def match(region: Region, target: DeviceTarget) -> InGrid | None:
     return _shared(phase_search.of_region(region), target)
 
 
-def with_fewer_meetings(region: Region, target: DeviceTarget) -> InGrid | None:
-    """The same with fewer phases, where there can be fewer: threads fold short sums alone, and compute small values
-    again instead of waiting until another thread has computed them."""
-    usual = match(region, target)
+def with_fewer_meetings(region: Region, target: DeviceTarget, usual: InGrid | None = None) -> InGrid | None:
+    """What `match` finds (`usual`) with fewer phases, where there can be fewer: threads fold short sums alone, and
+    compute small values again instead of waiting until another thread has computed them."""
+    usual = match(region, target) if usual is None else usual
     if usual is None or len(usual.phases) < 2:
         return None
     part = _shared(phase_search.of_region(region), target, shortest=SHORT, repeated=REPEATED)

@@ -76,7 +76,7 @@ class Kind:
     order         the order of its segments in a launch
     match         finds parts among outputs
     whole         matches a whole region that is one sort, scan or loop
-    otherwise     the same in another form, which competes by price
+    otherwise     (region, target, what `whole` found) -> the same in another form, which competes by price
     product       matches a whole region that is one product
     has_rivals    other kinds with this flag may match the same region: the cheapest is used
     may_pay       whether to ask the matcher at all, by the whole region
@@ -97,7 +97,7 @@ class Kind:
     order: int = 0
     match: Match | None = None
     whole: Callable[[Region, DeviceTarget], Part | None] | None = None
-    otherwise: Callable[[Region, DeviceTarget], Part | None] | None = None
+    otherwise: Callable[..., Part | None] | None = None
     has_rivals: bool = False
     product: Callable[[Region, ProductSpace, DeviceTarget], Part | None] | None = None
     may_pay: Callable[[Region], bool] | None = None

@@ -9,7 +9,7 @@ from hlo_opt.ir import Instruction, Module
 from hlo_opt.ops.sets import looped, tuple_elements
 from hlo_opt.plans.lane_rounds import has_text
 from hlo_opt.plans.lane_search import found_by, searches_of
-from hlo_opt.plans.opened_loop import by_itself, opened_of
+from hlo_opt.plans.opened_loop import by_itself, opened_with
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Obstacle:
 def obstacle(module: Module, loop: Instruction) -> Obstacle:
     """The obstacle of a loop of a module."""
     alone = by_itself(module, loop)
-    ways = cache(partial(opened_of, alone, nests=True))
+    ways = cache(partial(opened_with, alone))
     opened = ways(chooses=False) or ways(chooses=True)
     if opened is None:
         members = [i for c in alone.called() for i in c.instructions]

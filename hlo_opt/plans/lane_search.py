@@ -37,7 +37,7 @@ from hlo_opt.plans.lane_loop import (
 )
 from hlo_opt.plans.lane_traces import RoundTrace, end_by_themselves, narrowing, traced
 from hlo_opt.plans.loop import BLOCK
-from hlo_opt.plans.opened_loop import Opened, opened_of
+from hlo_opt.plans.opened_loop import Opened, opened_with
 from hlo_opt.plans.plan import Region
 
 MOST_SAME = 16
@@ -60,7 +60,7 @@ def match(region: Region, target: DeviceTarget) -> Lanes | None:
     if None in numbers or len(set(numbers)) != len(numbers):
         return None
     in_lanes = target.in_lanes
-    opened = partial(opened_of, loops[0], nests=True)
+    opened = partial(opened_with, loops[0])
     searches = searches_of(opened, [n for n in numbers if n is not None], region.parameters)
     plan = found_by(searches, in_lanes=in_lanes)
     if plan is None:

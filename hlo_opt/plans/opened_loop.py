@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hlo_opt.ir import Called, Computation, Instruction, Module, edit
+from hlo_opt.ops.choices import may_be_choice
 from hlo_opt.ops.logic import asked_of_all, conjuncts
 from hlo_opt.ops.sets import looped, tuple_elements, tuple_index
 from hlo_opt.plans.lane_rounds import Round
@@ -58,6 +59,17 @@ class Opened:
         """The numbers of the changed values that users of the loop read in its module."""
         read = {tuple_index(user) for user in loop.users}
         return [n for n in self.parameters if n in read or None in read or loop.is_root]
+
+
+def opened_with(loop: Instruction, *, chooses: bool) -> Opened | None:
+    """Opens a loop, which may hold others, with choices or without. None also where it would be the same with
+    choices, for nothing in it may be one."""
+    return None if chooses and not _may_choose(loop) else opened_of(loop, chooses=chooses, nests=True)
+
+
+def _may_choose(loop: Instruction) -> bool:
+    inside = (i for computation in loop.called() for i in computation.instructions)
+    return any(may_be_choice(i) or (looped(i) is not None and _may_choose(i)) for i in inside)
 
 
 def opened_of(

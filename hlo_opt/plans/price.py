@@ -289,9 +289,9 @@ def resident_blocks(launch: Launch, registers: int, target: DeviceTarget) -> int
     return max(1, min(by_registers, by_memory, target.threads_per_core_limit // threads, MOST_BLOCKS))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _WalkCost:
-    """One walk of a segment's threads, as the price of a launch adds it.
+    """One walk of a segment's threads, as the price of a launch adds it. It does not change, as a `Walk` does not.
 
     accesses  how each access lies, and the bytes between L2 and multiprocessors of those that many try
     reads     how many of them read

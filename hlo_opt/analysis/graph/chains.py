@@ -26,6 +26,10 @@ DEPTH = 4
 MOST_KINDS = 10
 """The most kinds of operations, rarest first, from which pairs are guessed."""
 MOST_APART = 4
+MOST_KEPT = 16
+"""The most values that a copy takes from outside the copies, other than those of the copy before, and hands on: those
+of the last few rounds, of which each moves one place along. In a network whose layers have weights of their own, each
+weight would be one: a guess that meets so many is wrong, and need not be followed through all layers."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +197,7 @@ class _Pairs:
         next_, before, handed, kinds = self.next, self.before, self.handed, self.finder.members
         added: list[Instruction] = []
         opened: list[Instruction] = []
-        stack = [(one, other)]
+        stack, kept = [(one, other)], 0
         while stack:
             a, b = stack.pop()
             if a is b or next_.get(a) is b or handed.get(b) is a:
@@ -207,6 +211,9 @@ class _Pairs:
                 if a.operands != b.operands:
                     stack.extend([(o, p) for o, p in zip(a.operands, b.operands, strict=True) if o is not p])
             elif may_open and a.shape.same_bytes(b.shape) and b.shape.is_array and b not in handed:
+                kept += b not in kinds
+                if kept > MOST_KEPT:
+                    break
                 handed[b] = a
                 opened.append(b)
             else:
