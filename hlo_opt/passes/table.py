@@ -23,6 +23,7 @@ from hlo_opt.passes.base import Pass
 _TABLE: dict[str, str] = {
     "algebraic-simplifier": "hlo_opt.passes.algebraic_simplifier:AlgebraicSimplifier",
     "attention-fusion": "hlo_opt.passes.attention_fusion:AttentionFusion",
+    "batch-norm-expander": "hlo_opt.passes.batch_norm_expander:BatchNormExpander",
     "bitcast-hoisting": "hlo_opt.passes.bitcast_hoisting:BitcastHoisting",
     "bitcast-movement": "hlo_opt.passes.bitcast_movement:BitcastMovement",
     "boundary-narrowing": "hlo_opt.passes.boundary_narrowing:BoundaryNarrowing",
@@ -166,7 +167,7 @@ SIMPLIFY = "inline,cse,dce"
 """The first passes of every run. They leave a simplified module unchanged."""
 
 SIMPLIFY_RAW = (
-    f"layout-fitting,{SIMPLIFY},fixpoint(algebraic-simplifier,inline,cse,dce),"
+    f"layout-fitting,batch-norm-expander,{SIMPLIFY},fixpoint(algebraic-simplifier,inline,cse,dce),"
     "bitcast-movement{reshapes=false},cse,dce,computation-deduplicator"
 )
 """The simplify stage: it replaces `SIMPLIFY` where a module is raw, or must be simplified in any case."""
