@@ -5,8 +5,8 @@ import pytest
 
 import hlo_opt
 from hlo_opt.analysis.targets import DEFAULT_TARGET, target
-from hlo_opt.ir import Module
 from hlo_opt.evaluate.inputs import module_inputs
+from hlo_opt.ir import Module
 from hlo_opt.passes.batch_norm_expander import BatchNormExpander
 from hlo_opt.passes.for_kernels import expanded
 from hlo_opt.runtime.check.compare import check
