@@ -28,6 +28,7 @@ _TABLE: dict[str, str] = {
     "bitcast-movement": "hlo_opt.passes.bitcast_movement:BitcastMovement",
     "boundary-narrowing": "hlo_opt.passes.boundary_narrowing:BoundaryNarrowing",
     "computation-deduplicator": "hlo_opt.passes.computation_deduplicator:ComputationDeduplicator",
+    "convolution-epilogues": "hlo_opt.passes.convolution_epilogues:ConvolutionEpilogues",
     "copy-fusion": "hlo_opt.passes.copy_fusion:CopyFusion",
     "cse": "hlo_opt.passes.cse:CommonSubexpressionElimination",
     "cumulative-joiner": "hlo_opt.passes.cumulative_joiner:CumulativeJoiner",
@@ -197,7 +198,7 @@ _PRESETS = {
         "while-loop-simplifier,while-select,while-loop-unroller,cse,dce,while-reroll,while-flatten,"
         "while-loop-unroller{inner=true},cse,dce,"
         "reduction-simplifier,sum-factoring,scatter-to-select,scatter-accumulation,dot-strength-reduction,dot-merger,"
-        "topk-to-maxima,cse,moment-folding,online-softmax{columns=true},dce,"
+        "convolution-epilogues,topk-to-maxima,cse,moment-folding,online-softmax{columns=true},dce,"
         "scan-to-window,tree-to-window,dce,cumulative-joiner,cumulative-splitter,"
         "reduction-splitter,while-loop-invariant-code-motion,dce,"
         f"best({_WITH_WINDOWS},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
