@@ -218,17 +218,17 @@ _PRESETS = {
 """default: loops without what they do not need, without branches that take little time, short elementwise ones without
 the loop, loops that were written out as loops again, reduces of single elements as reshapes, scatters of an element for
 each row as selects, scatters into zeros as scatters into what they are added to, scalar factors of products after them,
-products of small matrices, and of matrices and vectors, as sums, small independent products as one, the few largest of
-short rows as maxima, a softmax of long columns as one fold and a division, scans that fold, and trees of associative
-scans, as cumulative windows, long cumulative windows and reduces of dimensions that lie apart in parts, invariants of
-loops before them, then what xla-2026 does, but for sliding windows, and then horizontal fusion, or, where that is
-estimated to take less time, instruction fusion with our row-reduction kernels, which keep a softmax in one kernel, and
-priority fusion of what its rules left (large modules get only this by the default effort), both with attention in one
-kernel where that pays, and short reductions folded where they are read; then what moves nothing and is in no kernel as
-bitcasts; then loops whose lanes do not need each other as one kernel; then kernels that are ready at the same time in
-one launch; then, in small modules, kernels and readers that take less time as one, whatever rule kept them apart; then
-kernels write less of what others read, where these can compute it; last, bitcasts of what kernels update in place in
-front of them.
+products of small matrices, and of matrices and vectors, as sums, small independent products as one, what is added to
+convolutions as part of their calls, the few largest of short rows as maxima, a softmax of long columns as one fold and
+a division, scans that fold, and trees of associative scans, as cumulative windows, long cumulative windows and reduces
+of dimensions that lie apart in parts, invariants of loops before them, then what xla-2026 does, but for sliding
+windows, and then horizontal fusion, or, where that is estimated to take less time, instruction fusion with our
+row-reduction kernels, which keep a softmax in one kernel, and priority fusion of what its rules left (large modules get
+only this by the default effort), both with attention in one kernel where that pays, and short reductions folded where
+they are read; then what moves nothing and is in no kernel as bitcasts; then loops whose lanes do not need each other as
+one kernel; then kernels that are ready at the same time in one launch; then, in small modules, kernels and readers that
+take less time as one, whatever rule kept them apart; then kernels write less of what others read, where these can
+compute it; last, bitcasts of what kernels update in place in front of them.
 xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""
 
 
