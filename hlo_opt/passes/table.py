@@ -48,6 +48,7 @@ _TABLE: dict[str, str] = {
     "multi-output-fusion": "hlo_opt.passes.multi_output_fusion:MultiOutputFusion",
     "online-softmax": "hlo_opt.passes.online_softmax:OnlineSoftmax",
     "priority-fusion": "hlo_opt.passes.priority_fusion:PriorityFusion",
+    "product-epilogues": "hlo_opt.passes.product_epilogues:ProductEpilogues",
     "product-fusion": "hlo_opt.passes.product_fusion:ProductFusion",
     "reduction-simplifier": "hlo_opt.passes.reduction_simplifier:ReductionSimplifier",
     "reduction-splitter": "hlo_opt.passes.reduction_splitter:ReductionSplitter",
@@ -206,7 +207,7 @@ _PRESETS = {
         f"instruction-fusion{{may-duplicate=true}},fusion-merger,cse,dce),"
         f"priority-fusion{{sliding-windows=true,own-prices=true,constants=false}},cse,dce,{_OUTPUTS}),"
         f"bitcast-movement,dce,{_MULTI_TENSOR},while-fusion,dce,launch-packing,dce,kernel-joining,dce,"
-        "boundary-narrowing,cse,dce,bitcast-hoisting,bitcast-movement{kernels=true}"
+        "boundary-narrowing,cse,dce,product-epilogues,bitcast-hoisting,bitcast-movement{kernels=true}"
     ),
     "xla-2023": (
         "fixpoint(instruction-fusion{may-duplicate=false,row-kernels=false},instruction-fusion{row-kernels=false},"
@@ -228,7 +229,8 @@ only this by the default effort), both with attention in one kernel where that p
 they are read; then what moves nothing and is in no kernel as bitcasts; then loops whose lanes do not need each other as
 one kernel; then kernels that are ready at the same time in one launch; then, in small modules, kernels and readers that
 take less time as one, whatever rule kept them apart; then kernels write less of what others read, where these can
-compute it; last, bitcasts of what kernels update in place in front of them.
+compute it; then biases and activations after products as part of their calls; last, bitcasts of what kernels update in
+place in front of them.
 xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""
 
 
