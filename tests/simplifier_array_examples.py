@@ -321,6 +321,32 @@ example(
     f"{SORT}; T[4,7] get-tuple-element(s), index=0",
     (f"{SORT}; s32[4,7] get-tuple-element(s), index=1", SORT.replace("s = ", "")),
 )
+ORDER = "p = s32[4,7] iota(), iota_dimension=1; s = (T[4,7], s32[4,7]) sort(x, p), dimensions={1}, to_apply=keys; "
+PLACES = "o = s32[4,7] get-tuple-element(s), index=1; g = s32[4,7,1] reshape(o); "
+BY_PLACE = (
+    "offset_dims={}, collapsed_slice_dims={1}, start_index_map={1}, operand_batching_dims={0}, "
+    "start_indices_batching_dims={0}, index_vector_dim=2, slice_sizes={1,1}"
+)
+COLUMN = (
+    "s = (T[7], s32[7]) sort(x, p), dimensions={0}, to_apply=keys; o = s32[7] get-tuple-element(s), index=1; "
+    "g = s32[7,1] reshape(o); T[7] gather(x, g), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, "
+    "index_vector_dim=1, slice_sizes={1}"
+)
+example(
+    "gather-in-order-of-sort",
+    "fi",
+    (
+        f"x: T[4,7]; {ORDER}{PLACES}T[4,7] gather(x, g), {BY_PLACE}",
+        f"x: T[7]; p = s32[7] iota(), iota_dimension=0; {COLUMN}",
+        f"x: T[4,7]; i = s32[7] iota(), iota_dimension=0; p = s32[4,7] broadcast(i), dimensions={{1}}; "
+        f"{ORDER.partition('; ')[2]}{PLACES}T[4,7] gather(x, g), {BY_PLACE}",
+    ),
+    (
+        f"x: T[4,7]; y: T[4,7]; {ORDER}{PLACES}T[4,7] gather(y, g), {BY_PLACE}",
+        f"x: T[4,7]; {ORDER.replace('iota_dimension=1', 'iota_dimension=0')}{PLACES}T[4,7] gather(x, g), {BY_PLACE}",
+        f"x: T[7]; p: s32[7]; {COLUMN}",
+    ),
+)
 example(
     "size-known",
     "f",

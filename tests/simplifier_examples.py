@@ -396,9 +396,3 @@ example(
     f"{X}; a = T[12] abs(x); {number('0')}; pred[12] compare(a, n), direction=LT",
     f"{X}; {number('0')}; pred[12] compare(x, n), direction=LT",
 )
-example(
-    "compare-iota",
-    "i",
-    f"i = T[12] iota(), iota_dimension=0; {number('12')}; pred[12] compare(i, n), direction=LT",
-    f"i = T[12] iota(), iota_dimension=0; {number('11')}; pred[12] compare(i, n), direction=LT",
-)

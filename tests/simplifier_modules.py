@@ -20,6 +20,9 @@ HELP = {
     "pred[] compare(a, b), direction=LT }",
     "both": "both { a = T[] parameter(0) b = s32[] parameter(1) c = T[] parameter(2) d = s32[] parameter(3) e = T[] "
     "add(a, c) f = s32[] add(b, d) ROOT r = (T[], s32[]) tuple(e, f) }",
+    "first": "first { a = T[] parameter(0) b = s32[] parameter(1) c = T[] parameter(2) d = s32[] parameter(3) p = "
+    "pred[] compare(a, c), direction=GE e = T[] maximum(a, c) f = s32[] select(p, b, d) ROOT r = (T[], s32[]) tuple(e, "
+    "f) }",
     "up": "up { a = T[12] parameter(0) ROOT r = T[12] add(a, a) }",
     "down": "down { a = T[12] parameter(0) ROOT r = T[12] negate(a) }",
     "double": "double { a = T[] parameter(0) ROOT r = T[] add(a, a) }",

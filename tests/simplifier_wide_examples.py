@@ -480,3 +480,47 @@ example(
     True,
     devices=4,
 )
+
+# ---- ranges of integers
+
+PLACES = "p = s32[12] iota(), iota_dimension=0"
+SORTED = f"{PLACES}; q = (T[12], s32[12]) sort(x, p), dimensions={{0}}, to_apply=keys; o = s32[12] get-tuple-element(q)"
+ZEROS = "a = s32[] constant(0); z = s32[12] broadcast(a), dimensions={}"
+TWELVES = "b = s32[] constant(12); m = s32[12] broadcast(b), dimensions={}"
+ARGMAX = (
+    "x: T[4,12]; p = s32[4,12] iota(), iota_dimension=1; k = T[] constant(LEAST); a = s32[] constant(0); "
+    "q = (T[4], s32[4]) reduce(x, p, k, a), dimensions={1}, to_apply="
+)
+ONE_OF_ROW = "; o = s32[4] get-tuple-element(q), index=1; z = s32[4] broadcast(a), dimensions={}; pred[4] compare(o, z)"
+example(
+    "compare-ranges",
+    "i",
+    (
+        f"i = T[12] iota(), iota_dimension=0; {number('12')}; pred[12] compare(i, n), direction=LT",
+        f"x: T[12]; {SORTED}, index=1; {ZEROS}; pred[12] compare(o, z), direction=LT",
+        f"x: T[12]; {SORTED}, index=1; {TWELVES}; pred[12] compare(m, o), direction=GT",
+        f"{ARGMAX}first{ONE_OF_ROW}, direction=GE",
+        f"x: pred[12]; {PLACES}; {TWELVES}; s = s32[12] select(x, p, m); {ZEROS}; pred[12] compare(z, s), direction=LE",
+        f"x: u8[12]; c = s32[12] convert(x); {ZEROS}; pred[12] compare(c, z), direction=LT",
+        f"x: pred[12]; c = s32[12] convert(x); {TWELVES}; pred[12] compare(c, m), direction=EQ",
+        f"{PLACES}; {TWELVES}; d = s32[12] divide(p, m); r = s32[12] subtract(m, d); {ZEROS}; pred[12] compare(r, z), "
+        "direction=NE",
+        f"x: s32[12,1]; {PLACES}; g = s32[12] gather(p, x), offset_dims={{}}, collapsed_slice_dims={{0}}, "
+        f"start_index_map={{0}}, index_vector_dim=1, slice_sizes={{1}}; {TWELVES}; pred[12] compare(g, m), direction=LT",
+        f"{PLACES}; a = s32[] constant(7); c = s32[13] pad(p, a), padding=1_0; d = s32[25] concatenate(p, c), "
+        "dimensions={0}; b = s32[] constant(12); m = s32[25] broadcast(b), dimensions={}; pred[25] compare(d, m), "
+        "direction=GE",
+        "x: f32[4,12]; q = (f32[4,3], s32[4,3]) topk(x), k=3, largest=true; o = s32[4,3] get-tuple-element(q), index=1; "
+        "b = s32[] constant(12); m = s32[4,3] broadcast(b), dimensions={}; pred[4,3] compare(o, m), direction=LT",
+    ),
+    (
+        f"i = T[12] iota(), iota_dimension=0; {number('11')}; pred[12] compare(i, n), direction=LT",
+        f"x: T[12]; y: s32[12]; {SORTED}, index=1; {ZEROS}; pred[12] compare(o, z), direction=LT".replace(
+            "sort(x, p)", "sort(x, y)"
+        ),
+        f"{ARGMAX}both{ONE_OF_ROW}, direction=GE",
+        f"x: s8[12]; c = s32[12] convert(x); {ZEROS}; pred[12] compare(c, z), direction=LT",
+        "x: s32[12]; c = u8[12] convert(x); k = u8[] constant(9); n = u8[12] broadcast(k), dimensions={}; pred[12] "
+        "compare(c, n), direction=LT",
+    ),
+)

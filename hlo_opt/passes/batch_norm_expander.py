@@ -1,4 +1,4 @@
-"""Batch normalisations as plain operations, so that kernels can contain them.
+"""Batch normalisations as plain operations, so that kernels can contain them, and operations beside them are fused.
 
 Source: xla/service/batchnorm_expander.cc, which does the same before XLA:CPU and XLA:GPU fuse. Two things differ, so
 that less is lost to rounding: f16 and bf16 are computed in f32 and rounded once, and a variance is the mean of squared
@@ -61,7 +61,7 @@ class _Norm:
         self.wide = F64 if operand.type == F64 else F32
         self.feature = integer(norm, "feature_index")
         self.whole = replace(operand, element_type=self.wide)
-        self.features = Shape(self.wide, (operand.dimensions[self.feature],))
+        self.features = replace(norm.operands[1].shape, element_type=self.wide)
         self.x, *self.others = (self.writer.convert(o, self.wide) for o in norm.operands)
         if self.wide not in adders:
             adders[self.wide] = scalar_reducer(norm.computation, "add", Shape(self.wide))

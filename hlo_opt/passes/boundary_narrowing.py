@@ -30,6 +30,8 @@ MUCH = 4
 """How many times smaller that is: a mask in place of the f32 that are made of it."""
 _MOST = 16
 """Operations that move; more take a kernel longer than it saves."""
+_MOVERS = frozenset({"broadcast", "reverse"})
+"""Operations that move besides elementwise ones: each of their elements is one of their operand."""
 
 
 @dataclass(frozen=True)
@@ -169,10 +171,10 @@ def _cuts(producer: Instruction, number: int) -> list[_Cut]:
         moved.append(last)
         for operand in dict.fromkeys(last.operands):
             made = _made_anywhere(operand)
-            if operand.parameter_number is not None or operand in others:
-                known.add(operand)
-            elif made:
+            if made:
                 free += [m for m in made if m not in free]
+            elif operand.parameter_number is not None or operand in others:
+                known.add(operand)
             else:
                 frontier.add(operand)
     if not frontier and stays is not None:
@@ -191,7 +193,7 @@ def _may_move(value: Instruction) -> bool:
     """Whether readers may compute it: an element from elements, or the same one for many."""
     if value.control_predecessors or value.parameter_number is not None:
         return False
-    return is_elementwise(value) or value.opcode == "broadcast"
+    return is_elementwise(value) or value.opcode in _MOVERS
 
 
 def _made_anywhere(value: Instruction) -> list[Instruction]:

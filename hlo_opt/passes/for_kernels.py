@@ -1,5 +1,4 @@
-"""The passes that backends run before they plan kernels. They are in no pipeline: the output of `fuse` keeps the
-operations that the user wrote."""
+"""The passes that backends run before they plan kernels. They run modules that nothing has simplified, too."""
 
 from __future__ import annotations
 

@@ -41,18 +41,24 @@ _BIAS: _Form = ("bias",)
 @dataclass(frozen=True)
 class ProductEpilogues(Expansion):
     """Make a product, and what a kernel after it computes of it alone, one call of cuBLASLt: a bias that is added, an
-    activation. In no pipeline: only a GPU with this library runs it, where a product with what follows it `pays`."""
-
-    pays: Callable[[StridedProduct], bool] = bool
+    activation."""
 
     name: ClassVar[str] = "product-epilogues"
     preserves: ClassVar[Literal["graph", "meaning"]] = "meaning"
+    simplifies: ClassVar[bool] = True
+
+    def pays(self, product: StridedProduct) -> bool:
+        """Whether the library takes less time for a product with its epilogue than for both apart: the product is
+        written and read once less."""
+        return True
 
     def concerns(self, module: Module) -> bool:
         every = (i for c in executed_computations(module) for i in c.instructions)
         return any(is_plain_fusion(i) and any(map(_may_be_finished, i.operands)) for i in every)
 
     def rewrites(self, computation: Computation, context: PassContext) -> Iterator[Callable[[], object]]:
+        if context.options.target.in_lanes:
+            return  # a processor's routine has no epilogues
         computation.index_users()
         for kernel in [i for i in computation.instructions if is_plain_fusion(i)]:
             for output, values in _outputs(kernel):
@@ -65,6 +71,19 @@ class ProductEpilogues(Expansion):
         if changed:
             DeadCodeElimination().run(module, context)
         return changed
+
+
+@dataclass(frozen=True)
+class MeasuredEpilogues(ProductEpilogues):
+    """The same where a GPU's library is there to be asked.
+
+    asked  whether a product with its epilogue takes less time than both apart
+    """
+
+    asked: Callable[[StridedProduct], bool] = bool
+
+    def pays(self, product: StridedProduct) -> bool:
+        return self.asked(product)
 
 
 def _may_be_finished(operand: Instruction) -> bool:

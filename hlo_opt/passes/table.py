@@ -23,10 +23,12 @@ from hlo_opt.passes.base import Pass
 _TABLE: dict[str, str] = {
     "algebraic-simplifier": "hlo_opt.passes.algebraic_simplifier:AlgebraicSimplifier",
     "attention-fusion": "hlo_opt.passes.attention_fusion:AttentionFusion",
+    "batch-norm-expander": "hlo_opt.passes.batch_norm_expander:BatchNormExpander",
     "bitcast-hoisting": "hlo_opt.passes.bitcast_hoisting:BitcastHoisting",
     "bitcast-movement": "hlo_opt.passes.bitcast_movement:BitcastMovement",
     "boundary-narrowing": "hlo_opt.passes.boundary_narrowing:BoundaryNarrowing",
     "computation-deduplicator": "hlo_opt.passes.computation_deduplicator:ComputationDeduplicator",
+    "convolution-epilogues": "hlo_opt.passes.convolution_epilogues:ConvolutionEpilogues",
     "copy-fusion": "hlo_opt.passes.copy_fusion:CopyFusion",
     "cse": "hlo_opt.passes.cse:CommonSubexpressionElimination",
     "cumulative-joiner": "hlo_opt.passes.cumulative_joiner:CumulativeJoiner",
@@ -46,6 +48,7 @@ _TABLE: dict[str, str] = {
     "multi-output-fusion": "hlo_opt.passes.multi_output_fusion:MultiOutputFusion",
     "online-softmax": "hlo_opt.passes.online_softmax:OnlineSoftmax",
     "priority-fusion": "hlo_opt.passes.priority_fusion:PriorityFusion",
+    "product-epilogues": "hlo_opt.passes.product_epilogues:ProductEpilogues",
     "product-fusion": "hlo_opt.passes.product_fusion:ProductFusion",
     "reduction-simplifier": "hlo_opt.passes.reduction_simplifier:ReductionSimplifier",
     "reduction-splitter": "hlo_opt.passes.reduction_splitter:ReductionSplitter",
@@ -166,7 +169,7 @@ SIMPLIFY = "inline,cse,dce"
 """The first passes of every run. They leave a simplified module unchanged."""
 
 SIMPLIFY_RAW = (
-    f"layout-fitting,{SIMPLIFY},fixpoint(algebraic-simplifier,inline,cse,dce),"
+    f"layout-fitting,batch-norm-expander,{SIMPLIFY},fixpoint(algebraic-simplifier,inline,cse,dce),"
     "bitcast-movement{reshapes=false},cse,dce,computation-deduplicator"
 )
 """The simplify stage: it replaces `SIMPLIFY` where a module is raw, or must be simplified in any case."""
@@ -196,7 +199,7 @@ _PRESETS = {
         "while-loop-simplifier,while-select,while-loop-unroller,cse,dce,while-reroll,while-flatten,"
         "while-loop-unroller{inner=true},cse,dce,"
         "reduction-simplifier,sum-factoring,scatter-to-select,scatter-accumulation,dot-strength-reduction,dot-merger,"
-        "topk-to-maxima,cse,moment-folding,online-softmax{columns=true},dce,"
+        "convolution-epilogues,topk-to-maxima,cse,moment-folding,online-softmax{columns=true},dce,"
         "scan-to-window,tree-to-window,dce,cumulative-joiner,cumulative-splitter,"
         "reduction-splitter,while-loop-invariant-code-motion,dce,"
         f"best({_WITH_WINDOWS},fixpoint(fusion-merger,cse,dce),{_OUTPUTS}"
@@ -204,7 +207,7 @@ _PRESETS = {
         f"instruction-fusion{{may-duplicate=true}},fusion-merger,cse,dce),"
         f"priority-fusion{{sliding-windows=true,own-prices=true,constants=false}},cse,dce,{_OUTPUTS}),"
         f"bitcast-movement,dce,{_MULTI_TENSOR},while-fusion,dce,launch-packing,dce,kernel-joining,dce,"
-        "boundary-narrowing,cse,dce,bitcast-hoisting,bitcast-movement{kernels=true}"
+        "boundary-narrowing,cse,dce,product-epilogues,bitcast-hoisting,bitcast-movement{kernels=true}"
     ),
     "xla-2023": (
         "fixpoint(instruction-fusion{may-duplicate=false,row-kernels=false},instruction-fusion{row-kernels=false},"
@@ -216,17 +219,18 @@ _PRESETS = {
 """default: loops without what they do not need, without branches that take little time, short elementwise ones without
 the loop, loops that were written out as loops again, reduces of single elements as reshapes, scatters of an element for
 each row as selects, scatters into zeros as scatters into what they are added to, scalar factors of products after them,
-products of small matrices, and of matrices and vectors, as sums, small independent products as one, the few largest of
-short rows as maxima, a softmax of long columns as one fold and a division, scans that fold, and trees of associative
-scans, as cumulative windows, long cumulative windows and reduces of dimensions that lie apart in parts, invariants of
-loops before them, then what xla-2026 does, but for sliding windows, and then horizontal fusion, or, where that is
-estimated to take less time, instruction fusion with our row-reduction kernels, which keep a softmax in one kernel, and
-priority fusion of what its rules left (large modules get only this by the default effort), both with attention in one
-kernel where that pays, and short reductions folded where they are read; then what moves nothing and is in no kernel as
-bitcasts; then loops whose lanes do not need each other as one kernel; then kernels that are ready at the same time in
-one launch; then, in small modules, kernels and readers that take less time as one, whatever rule kept them apart; then
-kernels write less of what others read, where these can compute it; last, bitcasts of what kernels update in place in
-front of them.
+products of small matrices, and of matrices and vectors, as sums, small independent products as one, what is added to
+convolutions as part of their calls, the few largest of short rows as maxima, a softmax of long columns as one fold and
+a division, scans that fold, and trees of associative scans, as cumulative windows, long cumulative windows and reduces
+of dimensions that lie apart in parts, invariants of loops before them, then what xla-2026 does, but for sliding
+windows, and then horizontal fusion, or, where that is estimated to take less time, instruction fusion with our
+row-reduction kernels, which keep a softmax in one kernel, and priority fusion of what its rules left (large modules get
+only this by the default effort), both with attention in one kernel where that pays, and short reductions folded where
+they are read; then what moves nothing and is in no kernel as bitcasts; then loops whose lanes do not need each other as
+one kernel; then kernels that are ready at the same time in one launch; then, in small modules, kernels and readers that
+take less time as one, whatever rule kept them apart; then kernels write less of what others read, where these can
+compute it; then biases and activations after products as part of their calls; last, bitcasts of what kernels update in
+place in front of them.
 xla-2023: the paper's order. xla-2026: xla/service/gpu/fusion_pipeline.cc."""
 
 

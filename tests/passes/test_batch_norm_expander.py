@@ -5,6 +5,7 @@ import pytest
 
 import hlo_opt
 from hlo_opt.analysis.targets import DEFAULT_TARGET, target
+from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.ir import Module
 from hlo_opt.passes.batch_norm_expander import BatchNormExpander
 from hlo_opt.passes.for_kernels import expanded
@@ -63,3 +64,17 @@ def test_norms_share_their_sum_and_other_modules_stay_as_they_are() -> None:
     made = expanded(both, TARGET, (BatchNormExpander(),))
     assert len(list(made.computations)) == 2 and expanded(made, TARGET, (BatchNormExpander(),)) is made
     assert [i.opcode for i in both.entry.instructions].count("batch-norm-training") == 2
+
+
+def test_a_norm_and_what_follows_it_are_one_kernel() -> None:
+    module = hlo_opt.parse(
+        "HloModule m\nENTRY e {\n  x = f32[16,64,28,28]{3,2,1,0} parameter(0)\n  s = f32[64]{0} parameter(1)\n"
+        "  n = (f32[16,64,28,28]{3,2,1,0}, f32[64]{0}, f32[64]{0}) batch-norm-training(x, s, s), epsilon=0.1, "
+        "feature_index=1\n  y = f32[16,64,28,28]{3,2,1,0} get-tuple-element(n), index=0\n"
+        "  ROOT r = f32[16,64,28,28]{3,2,1,0} tanh(y)\n}\n"
+    )
+    made, _ = hlo_opt.fuse(module, target=TARGET)
+    assert [i.opcode for i in made.entry.instructions if i.parameter_number is None] == ["fusion"]
+    inputs = module_inputs(module, seed=1)
+    for got, want in zip(hlo_opt.evaluate(made, inputs), hlo_opt.evaluate(module, inputs), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)

@@ -48,6 +48,9 @@ ENTRY e {{
   ROOT c = f32[4096]{{0}} fusion(k), kind=kInput, calls=k1
 }}
 """
+REVERSED = CONVERT.replace(
+    "ROOT m = f32[512,4096]{1,0} multiply(w, twos)", "ROOT m = f32[512,4096]{1,0} reverse(w), dimensions={0}"
+)
 TWO = f"""{HEAD}
 k0 {{
   p = bf16[512,4096]{{1,0}} parameter(0)
@@ -137,8 +140,8 @@ def between(module: Module) -> list[str]:
 
 @pytest.mark.parametrize(
     ("text", "types"),
-    [(CONVERT, ["bf16"]), (TWO, ["bf16"]), (KEYS, ["s32"]), (MASK, ["pred"])],
-    ids=["convert", "two results", "keys", "mask"],
+    [(CONVERT, ["bf16"]), (REVERSED, ["bf16"]), (TWO, ["bf16"]), (KEYS, ["s32"]), (MASK, ["pred"])],
+    ids=["convert", "reverse", "two results", "keys", "mask"],
 )
 def test_readers_compute_what_is_wide(text: str, types: list[str]) -> None:
     parsed, made = hlo_opt.parse(text), narrowed(text)
@@ -232,6 +235,34 @@ ENTRY e {{
   ROOT c = f32[4096]{{0}} fusion(t, q), kind=kInput, calls=k1
 }}
 """
+WITH_ZEROS = f"""{HEAD}
+k0 {{
+  p = s32[512,4096]{{1,0}} parameter(0)
+  n = s32[512,4096]{{1,0}} negate(p)
+  zero = s32[] constant(0)
+  z = s32[512,4096]{{1,0}} broadcast(zero), dimensions={{}}
+  b = pred[512,4096]{{1,0}} compare(n, z), direction=LT
+  ROOT o = (s32[512,4096]{{1,0}}, pred[512,4096]{{1,0}}, s32[512,4096]{{1,0}}) tuple(n, b, z)
+}}
+
+k1 {{
+  n = s32[512,4096]{{1,0}} parameter(0)
+  b = pred[512,4096]{{1,0}} parameter(1)
+  t = s32[512,4096]{{1,0}} multiply(n, n)
+  ROOT c = s32[512,4096]{{1,0}} select(b, t, n)
+}}
+
+ENTRY e {{
+  p = s32[512,4096]{{1,0}} parameter(0)
+  k = (s32[512,4096]{{1,0}}, pred[512,4096]{{1,0}}, s32[512,4096]{{1,0}}) fusion(p), kind=kLoop, calls=k0
+  n = s32[512,4096]{{1,0}} get-tuple-element(k), index=0
+  b = pred[512,4096]{{1,0}} get-tuple-element(k), index=1
+  z = s32[512,4096]{{1,0}} get-tuple-element(k), index=2
+  c = s32[512,4096]{{1,0}} fusion(n, b), kind=kLoop, calls=k1
+  ROOT r = (s32[512,4096]{{1,0}}, s32[512,4096]{{1,0}}) tuple(c, z)
+}}
+"""
+"""Zeros that another result is compared with are a result, too: who compares makes them, and does not read them."""
 LONG_FOR_FEW = IN_MEMORY.replace("p = bf16", "p = f32").replace("s = f32[] param", "s = f32[4096]{0} param")
 LONG_FOR_FEW = LONG_FOR_FEW.replace("convert(p)", "abs(p)").replace(
     "b = f32[512,4096]{1,0} broadcast(s), dimensions={}",
@@ -262,6 +293,14 @@ def test_what_is_in_memory_anyway_is_no_result(text: str, types: list[str]) -> N
         np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
+def test_zeros_that_are_a_result_are_not_read() -> None:
+    parsed, made = hlo_opt.parse(WITH_ZEROS), narrowed(WITH_ZEROS)
+    assert between(made) == []
+    inputs = module_inputs(parsed, seed=1)
+    for got, want in zip(hlo_opt.evaluate(made, inputs), hlo_opt.evaluate(parsed, inputs), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_a_fold_is_handed_on_in_place_of_what_is_made_of_it_and_an_operand() -> None:
     parsed, made = hlo_opt.parse(FOLDED), narrowed(FOLDED)
     assert between(made) == []
@@ -281,7 +320,10 @@ LIBRARY = CONVERT.replace(
     "ROOT c = f32[512,512]{1,0} dot(k, k), lhs_contracting_dims={1}, rhs_contracting_dims={1}",
 )
 MOVED = CONVERT.replace(
-    "ROOT m = f32[512,4096]{1,0} multiply(w, twos)", "ROOT m = f32[512,4096]{1,0} reverse(w), dimensions={0}"
+    "ROOT m = f32[512,4096]{1,0} multiply(w, twos)",
+    "low = f32[256,4096]{1,0} slice(w), slice={[0:256],[0:4096]}\n"
+    "  high = f32[256,4096]{1,0} slice(w), slice={[256:512],[0:4096]}\n"
+    "  ROOT m = f32[512,4096]{1,0} concatenate(high, low), dimensions={0}",
 )
 DEAR = CONVERT.replace(
     "ROOT m = f32[512,4096]{1,0} multiply(w, twos)",

@@ -262,6 +262,7 @@ def test_what_presets_run() -> None:
         "scatter-accumulation",
         "dot-strength-reduction",
         "dot-merger",
+        "convolution-epilogues",
         "topk-to-maxima",
         "cse",
         "moment-folding",

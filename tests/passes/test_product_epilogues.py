@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 import hlo_opt
-from hlo_opt.analysis.targets import target
+from hlo_opt.analysis.targets import DeviceTarget, InLanes, target
 from hlo_opt.evaluate import evaluate, module_inputs
 from hlo_opt.ops.calls.call import call_of
 from hlo_opt.ops.calls.strided import product_of
 from hlo_opt.passes.for_kernels import expanded
-from hlo_opt.passes.product_epilogues import ProductEpilogues
+from hlo_opt.passes.product_epilogues import MeasuredEpilogues, ProductEpilogues
 
+H100 = target("h100_sxm")
 AFTER_PRODUCTS = (ProductEpilogues(),)
 
 GELU = """
@@ -138,7 +139,7 @@ ENTRY e {
 
 def test_what_the_device_lacks_stays_a_kernel() -> None:
     module = hlo_opt.parse(text_of(RELU))
-    without = ProductEpilogues(lambda product: product.epilogue != "BIAS_RELU")
+    without = MeasuredEpilogues(lambda product: product.epilogue != "BIAS_RELU")
     assert expanded(module, target("h100_sxm"), (without,)) is module
 
 
@@ -166,3 +167,32 @@ def test_what_several_outputs_follow_stays_a_kernel(text: str) -> None:
     assert not any(
         i.opcode == "custom-call" for i in expanded(module, target("h100_sxm"), AFTER_PRODUCTS).entry.instructions
     )
+
+
+LAYER = """HloModule m
+ENTRY e {
+  l = bf16[4096,1024]{1,0} parameter(0)
+  r = bf16[1024,4096]{1,0} parameter(1)
+  b = bf16[4096]{0} parameter(2)
+  d = bf16[4096,4096]{1,0} dot(l, r), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  spread = bf16[4096,4096]{1,0} broadcast(b), dimensions={1}
+  s = bf16[4096,4096]{1,0} add(d, spread)
+  zero = bf16[] constant(0)
+  zeros = bf16[4096,4096]{1,0} broadcast(zero), dimensions={}
+  ROOT k = bf16[4096,4096]{1,0} maximum(s, zeros)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "simplify", "kernels"),
+    [
+        (H100, "auto", ["custom-call"]),
+        (H100, "never", ["dot", "fusion"]),
+        (InLanes.of(H100), "auto", ["dot", "fusion"]),
+    ],
+    ids=["default", "the graph as it is", "a processor"],
+)
+def test_the_preset_has_layers_as_calls(device: DeviceTarget, simplify: str, kernels: list[str]) -> None:
+    made, _ = hlo_opt.fuse(hlo_opt.parse(LAYER), target=device, simplify=simplify)
+    assert [i.opcode for i in made.entry.instructions if i.opcode in ("dot", "fusion", "custom-call")] == kernels

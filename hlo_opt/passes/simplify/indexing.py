@@ -13,7 +13,8 @@ from hlo_opt.ops.indexing.gather_dimensions import scatter_dimensions
 from hlo_opt.ops.reduction.reducers import monoid, picks
 from hlo_opt.passes.simplify.constants import computed
 from hlo_opt.passes.simplify.digits import digits_of, rotation_of
-from hlo_opt.passes.simplify.reading import bounds, is_a, uniform
+from hlo_opt.passes.simplify.ranges import bounds
+from hlo_opt.passes.simplify.reading import is_a, uniform
 from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.site import Site
 

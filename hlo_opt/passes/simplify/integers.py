@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hlo_opt.ir import Instruction
-from hlo_opt.passes.simplify.reading import NUMBERS, all_ones, bounds, exponent, is_a, is_integer, no_ones, uniform
+from hlo_opt.passes.simplify.ranges import bounds
+from hlo_opt.passes.simplify.reading import NUMBERS, all_ones, exponent, is_a, is_integer, no_ones, uniform
 from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.site import Site
 

@@ -120,7 +120,8 @@ _WIDER = {(n, w) for w in ("f32", "f64") for n in ("f16", "bf16", "f8e5m2", "f8e
 }
 
 
-_MOVES = frozenset({"reshape", "broadcast", "transpose", "copy", "slice", "reverse", "bitcast", "dynamic-slice"})
+MOVES = frozenset({"reshape", "broadcast", "transpose", "copy", "slice", "reverse", "bitcast", "dynamic-slice"})
+"""Operations whose elements are elements of their first operand."""
 _DEEPEST = 8
 """The most operations that are followed before nothing is known."""
 
@@ -131,7 +132,7 @@ def never_negative_zero(value: Instruction) -> bool:
     for _ in range(_DEEPEST):
         if not (value.shape.type.is_float or value.shape.type.is_complex):
             return True
-        if not keeps_values(value, _MOVES):
+        if not keeps_values(value, MOVES):
             break
         value = value.operands[0]
     if value.shape.type.is_complex:
@@ -165,7 +166,7 @@ def _is_plain(value: Instruction) -> bool:
 def never_negative(value: Instruction, deepest: int = 2) -> bool:
     """Whether no element can be below zero, or -0; it may be NaN."""
     for _ in range(_DEEPEST):
-        if not keeps_values(value, _MOVES):
+        if not keeps_values(value, MOVES):
             break
         value = value.operands[0]
     if value.shape.type.kind in ("unsigned", "pred"):
@@ -189,52 +190,3 @@ def loses_sign(fold: Instruction) -> bool:
         return False
     starts_negative = start is not None and bool(np.signbit(start.astype(np.float64)))
     return not starts_negative and not never_negative_zero(value)
-
-
-def bounds(value: Instruction, deepest: int = 4) -> tuple[int, int] | None:
-    """The least and the greatest value of integers, where they are narrower than their type; else None."""
-    while keeps_values(value, _MOVES):
-        value = value.operands[0]
-    kind, elements = value.shape.type, known(value)
-    if not kind.is_integer or not deepest:
-        return None
-    if elements is not None:
-        return (int(elements.min()), int(elements.max())) if 0 < elements.size <= _MOST_READ else None
-    if is_a(value, "iota"):
-        last = value.shape.dimensions[value.attribute("iota_dimension", int)] - 1
-        return (0, last) if 0 <= last <= kind.limits[1] else None
-    if is_a(value, "remainder", "and"):
-        return _bounds_of_rest(value, deepest)
-    if is_a(value, "add", "multiply", "maximum", "minimum", "clamp"):
-        sides = [bounds(o, deepest - 1) for o in value.operands]
-        if is_a(value, "clamp"):
-            low, _, high = sides
-            return (low[0], high[1]) if low is not None and high is not None and low[1] <= high[0] else None
-        if sides[0] is None or sides[1] is None:
-            return None
-        (a, b), (c, d) = sides[0], sides[1]
-        ends = {
-            "add": (a + c, b + d),
-            "multiply": (min(a * c, a * d, b * c, b * d), max(a * c, a * d, b * c, b * d)),
-            "maximum": (max(a, c), max(b, d)),
-            "minimum": (min(a, c), min(b, d)),
-        }[value.opcode]
-        least, most = kind.limits
-        return ends if least <= ends[0] and ends[1] <= most else None
-    return None
-
-
-_MOST_READ = 1 << 16
-"""The most elements of a constant that are read."""
-
-
-def _bounds_of_rest(value: Instruction, deepest: int) -> tuple[int, int] | None:
-    """The bounds of x % n and x & n for a known n > 0; a remainder has the sign of x."""
-    number = uniform(value.operands[1])
-    if number is None or int(number) <= 0:
-        return None
-    most = int(number) - is_a(value, "remainder")
-    if is_a(value, "and") or value.shape.type.kind == "unsigned":
-        return 0, most
-    inner = bounds(value.operands[0], deepest - 1)
-    return (0 if inner is not None and inner[0] >= 0 else -most, most)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hlo_opt.ir import Instruction
 from hlo_opt.ops.relations import RELATIONS
+from hlo_opt.passes.simplify.ranges import bounds
 from hlo_opt.passes.simplify.reading import is_a, is_integer, is_number, is_truth, uniform
 from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.site import Site
@@ -165,31 +166,26 @@ def compare_absolute(i: Instruction, site: Site) -> Instruction | None:
 
 
 @rule(
-    "compare-iota",
+    "compare-ranges",
     "compare",
-    "iota >= 0 is true, iota < 0 false; iota < n is true where the dimension has at most n",
-    "those are its values",
+    "x < y is true or false for integers that are known to lie apart, as a position and 0 do",
+    "any of their values compare the same",
 )
-def compare_iota(i: Instruction, site: Site) -> Instruction | None:
-    left, right = i.operands
-    for value, number, direction in ((left, right, i.word("direction")), (right, left, _SWAPPED[i.word("direction")])):
-        if not is_a(value, "iota") or not value.shape.type.is_integer:
-            continue
-        limit, size = uniform(number), value.shape.dimensions[value.attribute("iota_dimension", int)]
-        if limit is None or size - 1 > value.shape.type.limits[1] or size < 1:
-            continue
-        n = int(limit)
-        answer = {
-            "LT": True if size - 1 < n else False if n <= 0 else None,
-            "LE": True if size - 1 <= n else False if n < 0 else None,
-            "GT": True if n < 0 else False if n >= size - 1 else None,
-            "GE": True if n <= 0 else False if n > size - 1 else None,
-            "EQ": False if n < 0 or n > size - 1 else None,
-            "NE": True if n < 0 or n > size - 1 else None,
-        }[direction]
-        if answer is not None:
-            return site.full(i.shape, answer)
-    return None
+def compare_ranges(i: Instruction, site: Site) -> Instruction | None:
+    left = bounds(i.operands[0])
+    right = None if left is None else bounds(i.operands[1])
+    if left is None or right is None:
+        return None
+    (a, b), (c, d) = left, right
+    answer = {
+        "LT": True if b < c else False if a >= d else None,
+        "LE": True if b <= c else False if a > d else None,
+        "GT": True if a > d else False if b <= c else None,
+        "GE": True if a >= d else False if b < c else None,
+        "EQ": False if b < c or a > d else None,
+        "NE": True if b < c or a > d else None,
+    }[i.word("direction")]
+    return None if answer is None else site.full(i.shape, answer)
 
 
 @rule(

@@ -1,11 +1,14 @@
-"""Sorts of one element, and of arrays whose order nobody reads."""
+"""Sorts of one element, of arrays whose order nobody reads, and arrays that are put into the order of a sort again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from hlo_opt.ir import Called, Computation, Instruction, Shape, edit
+from hlo_opt.ops.indexing.gather_dimensions import Batching, IndexedWindows, gather_dimensions
+from hlo_opt.ops.ordering.table import sorted_dimension
 from hlo_opt.ops.sets import tuple_index
+from hlo_opt.passes.simplify.reading import is_a
 from hlo_opt.passes.simplify.rule import rule
 from hlo_opt.passes.simplify.site import Site
 
@@ -67,3 +70,33 @@ def _of_those(comparator: Computation, kept: Sequence[int]) -> Computation:
             copies[inner].parameter_number = numbers[number]
     edit.set_root(copy, copies[comparator.root])
     return copy
+
+
+@rule(
+    "gather-in-order-of-sort",
+    "gather",
+    "gather of an operand of a sort, at the places that the sort gives = the operand as the sort orders it",
+    "a sort moves its operands together; the places are a permutation, and none lies outside",
+    of="reshape",
+)
+def gather_in_order_of_sort(i: Instruction, site: Site) -> Instruction | None:
+    value, places = i.operands[0], i.operands[1].operands
+    number = tuple_index(places[0]) if places else None
+    if number is None or not is_a(places[0].operands[0], "sort"):
+        return None
+    sort = places[0].operands[0]
+    along, shape = sorted_dimension(sort), value.shape
+    others = tuple(d for d in range(shape.rank) if d != along)
+    same = IndexedWindows((), (along,), (along,), shape.rank, (1,) * shape.rank, Batching(others, others))
+    if value not in sort.operands or not _counts(sort.operands[number], along) or gather_dimensions(i) != same:
+        return None
+    return site.emit("get-tuple-element", shape, sort, index=sort.operands.index(value))
+
+
+def _counts(value: Instruction, along: int) -> bool:
+    """Whether elements are their places in a dimension, of a type that holds all of them."""
+    kind, size = value.shape.type, value.shape.dimensions[along]
+    if is_a(value, "broadcast") and value.operands[0].shape.rank == 1 and value.ints("dimensions") == (along,):
+        value, along = value.operands[0], 0
+    is_count = is_a(value, "iota") and value.attribute("iota_dimension", int) == along
+    return is_count and kind.is_integer and size - 1 <= kind.limits[1]

@@ -6,7 +6,7 @@ from hlo_opt.analysis.targets import DeviceTarget, target_of
 from hlo_opt.ir import Module
 from hlo_opt.ops.calls.strided import StridedProduct
 from hlo_opt.passes.for_kernels import expanded
-from hlo_opt.passes.product_epilogues import ProductEpilogues
+from hlo_opt.passes.product_epilogues import MeasuredEpilogues, ProductEpilogues
 from hlo_opt.runtime.cupy.device import has_gpu, import_cupy
 from hlo_opt.runtime.cupy.products import Cublas
 from hlo_opt.runtime.schedule import Schedule, build_schedule
@@ -38,4 +38,4 @@ def _with_epilogues(module: Module, target: str | DeviceTarget | None) -> Module
         except RuntimeError:  # of the library: the module runs without it
             return False
 
-    return expanded(module, device, (ProductEpilogues(pays),))
+    return expanded(module, device, (MeasuredEpilogues(pays),))

@@ -148,7 +148,7 @@ def cases() -> dict[str, tuple[Any, list[Any]]]:
             [inside(i, n), inside(j, m)]),
         "gather-at-known-places": (x(s + (i / 2) * 3 - i % 2) == x(s + j * 3 - c),
             [i == j * 2 + c, inside(j, n), inside(c, 2)]),
-        "compare-iota": (z3.And(i >= 0, z3.Implies(n <= k, i < k), z3.Implies(k <= 0, i >= k)), [inside(i, n)]),
+        "compare-ranges": (z3.And(i >= 0, z3.Implies(n <= k, i < k), z3.Implies(k <= 0, i >= k)), [inside(i, n)]),
         "remainder-within": (i % k == i, [inside(i, n), n <= k]),
         "remainder-of-more": ((i + k) % k == i % k, [inside(i, n), k > 0]),
     }  # fmt: skip
