@@ -15,7 +15,16 @@ from typing import ClassVar, Literal
 
 from hlo_opt.fusion.outline import Origins, original_name
 from hlo_opt.ir import Called, Computation, Instruction, Shape, edit
-from hlo_opt.ops.sets import UPDATES, fused, is_elementwise, results_of, tuple_elements, tuple_index
+from hlo_opt.ops.sets import (
+    RESHAPES,
+    UPDATES,
+    fused,
+    is_elementwise,
+    keeps_values,
+    results_of,
+    tuple_elements,
+    tuple_index,
+)
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.dce import sweep
 from hlo_opt.plans import Plan, plan, region_of
@@ -166,10 +175,10 @@ def _in_order(members: set[Instruction], order: dict[Instruction, int]) -> tuple
 
 
 def _may_move(value: Instruction) -> bool:
-    """Whether readers may compute it: an element from elements, or the same one for many."""
+    """Whether readers may compute it: an element from elements, the same one for many, or in other dimensions."""
     if value.control_predecessors or value.parameter_number is not None:
         return False
-    return is_elementwise(value) or value.opcode == "broadcast"
+    return is_elementwise(value) or value.opcode == "broadcast" or keeps_values(value, RESHAPES)
 
 
 def _made_anywhere(value: Instruction) -> list[Instruction]:
