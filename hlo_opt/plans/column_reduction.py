@@ -37,6 +37,9 @@ from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Own, Walk, own_on
 
 MOST_TOGETHER, KEPT_TOGETHER = 8, 16
 """Limits of the rows of a thread that are folded at once, and of their elements."""
+SHORTEST, WAITING = 8, 16
+"""Several threads share short columns from so many rows on, and for each row up to so many columns per multiprocessor:
+beyond that, loads of other columns hide the time that a thread waits."""
 
 
 def space_of(reduce: Instruction) -> Space | None:
@@ -117,16 +120,26 @@ def _is_quick(folded: Folded) -> bool:
     return len(folded.levels) == 1 and not any(of_value(i).slow for needed in summed for i in needed)
 
 
+def _is_for_one_thread(folded: Folded, target: DeviceTarget, *, walked_once: bool) -> bool:
+    """Whether a thread folds a short column alone, as a loop does. Of columns that are walked once, where there are too
+    few to fill the device, as of the forces of a particle's neighbours, several threads take less time: the more, the
+    longer a thread alone waits for one element after another."""
+    space = folded.space
+    if target.in_lanes:
+        return walked_once or space.minor < WARP or _is_quick(folded)
+    return walked_once and (space.reduced < SHORTEST or space.kept > target.core_count * space.reduced * WAITING)
+
+
 def of(region: Region, folded: Folded, target: DeviceTarget, shared_bytes: int = SHARED_BYTES) -> Columns | None:
     """The part for some folds of columns; None if it needs more than `shared_bytes`, or if a thread folds a column
-    alone as a loop does: short columns are worth a part only where they are walked more than once."""
+    alone as a loop does."""
     space = folded.space
     bits = smallest_bits(p.shape for p in region.parameters) or 32
     sizes = (space.kept // space.minor, space.reduced, space.minor)
     of_thread, cores = _accumulator_bytes(folded.levels), target.core_count
     may_share = ends_in_one_pass(region, folded)
     is_short = any(fast_form(reduce) is None for level in folded.levels for reduce in level)
-    if is_short and (may_share or space.minor < WARP or (target.in_lanes and _is_quick(folded))):
+    if is_short and _is_for_one_thread(folded, target, walked_once=may_share):
         return None
     if target.in_lanes:
         lanes = lanes_tile(sizes, of_thread, may_share=may_share, shared_bytes=shared_bytes)

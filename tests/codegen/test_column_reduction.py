@@ -227,10 +227,21 @@ def test_lanes_of_a_host_sum_short_columns_again_where_no_function_is_summed(sum
     host.agrees(text, relative=1e-5)
 
 
-def test_short_columns_that_are_read_once_are_loops(tool: Any) -> None:
-    text = columns((3, 10, 71))
-    assert tool.plan(text).kind == "loop"
-    assert tool.plan(softmax(3, 10, 20)).kind == "loop"  # a warp would have no columns
+def test_short_columns_that_are_read_once_are_loops_where_they_fill_the_device(tool: Any) -> None:
+    for sizes in ((200_000, 10, 3), (3, 7, 71), (1000, 20, 640)):
+        assert tool.plan(columns(sizes)).kind == "loop"
+    few = [columns(s, t) for s in ((3, 10, 71), (500, 48, 3), (9, 8, 2), (40, 31, 16)) for t in ("f32", "bf16")]
+    assert {tool.plan(text).kind for text in few} == {"column-reduction"}
+    tool.all_agree([*few, columns((7, 40, 3), "c64", "(3, 1)"), columns((7, 40, 3), "s8", "1", "max")])
+
+
+def test_short_columns_of_few_are_read_again(tool: Any) -> None:
+    """Beside each other, they are fewer than a warp: of a softmax over a particle's neighbours, for each direction."""
+    texts = [softmax(*sizes) for sizes in ((3, 10, 20), (500, 48, 3), (4, 33, 2))]
+    assert {tool.plan(text).kind for text in texts} == {"column-reduction"}
+    for text in texts:
+        tool.agrees(text, relative=1e-5)
+    assert Tool("lanes", target=InLanes.of(H100)).plan(texts[1]).kind == "loop"
 
 
 ARGMAX = f"""HloModule m
