@@ -276,13 +276,46 @@ FOLDED = IN_F32.replace("tuple(r, d)", "tuple(r, q)").replace(
     "  q = f32[512,4096]{1,0} multiply(t, y)\n  ROOT o =",
 )
 """A product of an operand and a fold, which is computed after what is made of the operand."""
+OUTER = f"""{HEAD}
+k0 {{
+  x = f32[64,1,512]{{2,1,0}} parameter(0)
+  d = f32[64,64]{{1,0}} parameter(1)
+  v = f32[64,512]{{1,0}} bitcast(x)
+  b = f32[64,512,64]{{2,1,0}} broadcast(v), dimensions={{0,1}}
+  c = f32[64,512,64]{{2,1,0}} broadcast(d), dimensions={{0,2}}
+  m = f32[64,512,64]{{2,1,0}} multiply(b, c)
+  q = f32[64,512,64]{{2,1,0}} multiply(m, m)
+  zero = f32[] constant(0)
+  r = f32[64]{{0}} reduce(q, zero), dimensions={{1,2}}, to_apply=add
+  ROOT o = (f32[64]{{0}}, f32[64,512,64]{{2,1,0}}) tuple(r, m)
+}}
+
+k1 {{
+  r = f32[64]{{0}} parameter(0)
+  m = f32[64,512,64]{{2,1,0}} parameter(1)
+  b = f32[64,512,64]{{2,1,0}} broadcast(r), dimensions={{0}}
+  w = f32[64,512,64]{{2,1,0}} multiply(m, b)
+  zero = f32[] constant(0)
+  ROOT s = f32[512,64]{{1,0}} reduce(w, zero), dimensions={{0}}, to_apply=add
+}}
+
+ENTRY e {{
+  x = f32[64,1,512]{{2,1,0}} parameter(0)
+  d = f32[64,64]{{1,0}} parameter(1)
+  k = (f32[64]{{0}}, f32[64,512,64]{{2,1,0}}) fusion(x, d), kind=kInput, calls=k0
+  r = f32[64]{{0}} get-tuple-element(k), index=0
+  m = f32[64,512,64]{{2,1,0}} get-tuple-element(k), index=1
+  ROOT s = f32[512,64]{{1,0}} fusion(r, m), kind=kInput, calls=k1
+}}
+"""
+"""The gradient of each example, of which its norm and a weighted sum are asked for, of a vector in other dimensions."""
 COPIED = CONVERT.replace("  n = bf16[512,4096]{1,0} negate(p)\n", "").replace("convert(n)", "convert(p)")
 
 
 @pytest.mark.parametrize(
     ("text", "types"),
-    [(IN_MEMORY, []), (OTHER_RESULT, ["f32"]), (LONG_FOR_FEW, [])],
-    ids=["an operand", "another result", "an operand and a function of columns"],
+    [(IN_MEMORY, []), (OTHER_RESULT, ["f32"]), (LONG_FOR_FEW, []), (OUTER, [])],
+    ids=["an operand", "another result", "an operand and a function of columns", "an outer product"],
 )
 def test_what_is_in_memory_anyway_is_no_result(text: str, types: list[str]) -> None:
     parsed, made = hlo_opt.parse(text), narrowed(text)
@@ -374,6 +407,7 @@ def test_what_moves_keeps_its_origin_and_no_operand_stays_that_nothing_reads() -
 
 
 def test_keys_of_a_topk_lie_between_kernels_as_what_they_are_keys_of() -> None:
+    """Of a matrix that takes too long to be computed again."""
     text = """HloModule m
 
 ENTRY e {
@@ -390,6 +424,8 @@ ENTRY e {
         "high {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT s = f32[] maximum(a, b)\n}\n\n"
         "ENTRY e {\n  n = f32[] constant(-inf)",
     )
+    long = "".join(f"  d{k + 1} = f32[8,4,4096]{{2,1,0}} tanh(d{k})\n" for k in range(16))
+    text = text.replace("  d =", "  d0 =").replace("  r = ", f"{long}  r = ").replace("reshape(d)", "reshape(d16)")
     parsed = hlo_opt.parse(text)
     fused, _ = hlo_opt.fuse(parsed)
     assert between(fused) and "s64" not in between(fused)
