@@ -134,10 +134,10 @@ def of(region: Region, folded: Folded, target: DeviceTarget, shared_bytes: int =
         even = next(n for n in range(parts, 0, -1) if space.reduced % n == 0)  # a processor reads ahead within a page
         in_runs = parts > 1 and 2 * even > parts
         return Columns(space, lanes, folded.levels, folded.roots, even if in_runs else parts, in_runs)
-    if may_share:
-        wide = wide_tile(sizes, bits, of_thread, shared_bytes)
-        parts = 0 if wide is None else column_parts(wide, space.reduced, cores)
-        if wide is not None and wide.blocks * parts >= cores:
+    wide = wide_tile(sizes, bits, of_thread, shared_bytes) if may_share else None
+    if wide is not None:
+        parts = column_parts(wide, space.reduced, cores)
+        if wide.blocks * parts >= cores:
             return _shared(Columns(space, wide, folded.levels, folded.roots, parts, ahead=_ahead(wide, bits)))
     tile = column_tile(sizes, bits, of_thread, cores, shared_bytes)
     if tile is None:
