@@ -135,7 +135,7 @@ def _walked(rows: Rows, target: DeviceTarget) -> RowsAndColumns:
     """The rows as a stretch of one row, without sums."""
     is_bf16 = rows.words == row_reduction.PAIRED_TYPES["bf16"] and not target.in_lanes
     words = rows.words if is_bf16 else 1.0
-    return RowsAndColumns(rows.rows, rows.columns, rows.levels, rows.roots, rows.element_bytes, words=words)
+    return RowsAndColumns(rows.rows, rows.columns, rows.levels, rows.roots, rows.element_bytes, rows.target, words=words)
 
 
 def _may_share(rows: Rows, stretches: int, target: DeviceTarget, room: int) -> bool:
