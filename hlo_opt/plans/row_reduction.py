@@ -94,7 +94,18 @@ def space_of(reduce: Instruction) -> Space | None:
         return None
     if minor < WARP and (minor != columns or minor < FEWEST or minor <= short_row_vector(reduce, minor)):
         return None
-    return Space(shape.element_count // columns, columns)
+    runs = runs_of(reduce)
+    is_adjacent = sum(is_gone for _, is_gone in runs) == 1
+    return Space(shape.element_count // columns, columns, runs=() if is_adjacent else runs)
+
+
+def runs_of(reduce: Instruction) -> tuple[tuple[int, bool], ...]:
+    """The sizes of kept and reduced dimensions of a reduce's operand in turn, the most major first, each with whether
+    it is reduced."""
+    shape, gone = reduce.operands[0].shape, reduce.ints("dimensions")
+    sides = [(shape.dimensions[d], d in gone) for d in reversed(shape.minor_to_major) if shape.dimensions[d] != 1]
+    alike = itertools.groupby(sides, lambda side: side[1])
+    return tuple((math.prod(size for size, _ in group), is_gone) for is_gone, group in alike)
 
 
 def may_be_reordered(reduce: Instruction) -> bool:
@@ -118,8 +129,7 @@ class Rows:
     """Outputs (`roots` are positions) that the threads of rows write, and the reduces that these need, by level."""
 
     kind: ClassVar[str] = "row-reduction"
-    rows: int
-    columns: int
+    space: Space
     levels: Levels
     roots: tuple[int, ...]
     element_bytes: int
@@ -147,9 +157,12 @@ class Rows:
         return self.levels[0][0]
 
     @property
-    def space(self) -> Space:
-        """The space of rows and columns."""
-        return Space(self.rows, self.columns)
+    def rows(self) -> int:
+        return self.space.kept
+
+    @property
+    def columns(self) -> int:
+        return self.space.reduced
 
     @property
     def teams(self) -> int:
@@ -355,8 +368,7 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
     element_bytes = min(widths, default=max(own))
     fills = most(rows) * most(columns) >= target.resident_threads * AHEAD * MOST_NEIGHBOURS
     part = Rows(
-        rows,
-        columns,
+        folded.space,
         folded.levels,
         folded.roots,
         element_bytes,
