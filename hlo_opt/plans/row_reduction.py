@@ -144,6 +144,8 @@ class Rows:
     """Registers that can keep an element of each array along a row: less than 1 where all are of `PAIRED_TYPES`."""
     is_read_once: bool = False
     """Whether rows are read in one pass, and there are enough to fill the device with fewer threads for each."""
+    limit: int = MOST_THREADS
+    """The most threads of a row."""
     in_cluster: bool = False
     """Whether the blocks that share a row form a cluster, which keeps the row in its registers."""
     joints: tuple[tuple[int, ...], ...] = ()
@@ -244,7 +246,7 @@ class Rows:
         """Threads for which a multiprocessor has registers: each has one for each result of a pass, beside those that
         it needs anyway. The squares of 50 arrays take more than the 64 of a thread of 1,024."""
         results = max(sum(1 for r in level for _ in r.shape.leaves()) for level in self.levels)
-        threads, registers = MOST_THREADS, self.target.registers_per_block_limit
+        threads, registers = self.limit, self.target.registers_per_block_limit
         while (
             not self.target.in_lanes and threads > SHORT_ROW_BLOCK and registers // threads < OTHER_REGISTERS + results
         ):
@@ -311,6 +313,14 @@ class Rows:
                 ):
                     chosen = spread
         return chosen
+
+    def in_smaller_blocks(self) -> Rows:
+        """With at most half the threads where rows are read again, or once: then more of them keep nothing, but blocks
+        that wait for each other are fewer, and one loads while another ends its row."""
+        is_busy = self.parts == 1 and most(self.rows) >= 2 * self.target.core_count
+        if self.target.in_lanes or not is_busy or self.threads <= HALF_OF_THREADS or self._is_kept(self.slots):
+            return self
+        return replace(self, limit=HALF_OF_THREADS)
 
     def _is_kept(self, slots: int) -> bool:
         """Whether registers keep that number of columns per thread for another pass."""
@@ -381,6 +391,7 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
         part = replace(part, parts=row_parts(region, part))
     if target.compute_capability >= CLUSTERS_FROM and not target.in_lanes:
         part = part.spread()
+    part = part.in_smaller_blocks()
     if part.vector == 1 or part.is_peeled or target.in_lanes:
         return part
     joints = tuple(_joints(region, part, level) for level in range(len(part.levels) + 1))

@@ -289,3 +289,12 @@ def test_blocks_of_a_matrix_are_rows(sizes: str, kept: str, layout: str) -> None
     (segment,) = made.segments
     assert isinstance(segment.part, Rows) and (segment.part.rows, segment.part.columns) == (64 * 32, 128 * 128)
     assert price(made, H100).bytes == pytest.approx(2 * 4 * 8192 * 4096, rel=0.01)
+
+
+@pytest.mark.parametrize(("rows", "threads"), [(2 * H100.core_count - 1, 1024), (2 * H100.core_count, 512)])
+def test_blocks_that_keep_no_row_are_small_where_there_are_enough(rows: int, threads: int) -> None:
+    """A block of 1,024 threads is alone on its multiprocessor, or one of two: nothing is loaded while it ends its
+    row."""
+    made = Tool().plan(row_sum(rows, 32768, "bf16", "-inf", "max"))
+    (segment,) = made.segments
+    assert isinstance(segment.part, Rows) and (segment.part.threads, segment.part.parts) == (threads, 1)
