@@ -22,6 +22,7 @@ from hlo_opt.plans.columns import (
     WARP,
     WORD,
     ColumnTile,
+    abreast_tile,
     column_parts,
     column_tile,
     keeping_tile,
@@ -146,7 +147,11 @@ def of(region: Region, folded: Folded, target: DeviceTarget, shared_bytes: int =
         parts = column_parts(tile, space.reduced, cores)
         return _shared(Columns(space, tile, folded.levels, folded.roots, parts, ahead=_ahead(tile, bits)))
     words = max(1, max(leaf.type.bytes for r in folded.levels[0] for leaf in r.shape.leaves()) // 4)
-    keeping = keeping_tile(tile, sizes, of_thread, MOST_KEPT // words, cores, shared_bytes)
+    found = (
+        keeping_tile(like, sizes, of_thread, MOST_KEPT // words, cores, shared_bytes)
+        for like in (abreast_tile(tile, sizes, bits), tile)
+    )
+    keeping = next(filter(None, found), None)
     part = Columns(space, keeping or tile, folded.levels, folded.roots, keeps=keeping is not None)
     return part if part.keeps else _shared(part)
 

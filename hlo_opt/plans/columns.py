@@ -111,6 +111,17 @@ def keeping_tile(
     return replace(tile, ways=ways)
 
 
+def abreast_tile(tile: ColumnTile, sizes: tuple[int, int, int], bits: int) -> ColumnTile:
+    """The tile with as many lanes as make rows of a warp's words, where lanes have less than a word each: with fewer
+    ways, if there are several."""
+    major, _, minor = sizes
+    more = WORD // (tile.vector * bits)
+    lanes = tile.lanes * more
+    if more < 2 or tile.lanes < WARP or minor < lanes:
+        return tile
+    return ColumnTile(tile.vector, lanes, max(1, tile.ways // more), major * _tiles(minor, tile.vector, lanes))
+
+
 def wide_tile(
     sizes: tuple[int, int, int], bits: int, accumulator_bytes: int, shared_bytes: int = SHARED_BYTES
 ) -> ColumnTile | None:

@@ -101,3 +101,22 @@ def test_lanes_are_columns(sizes: tuple[int, int, int], may_share: bool, tile: t
     made = lanes_tile(sizes, 4, may_share=may_share)
     assert (made.vector, made.lanes, made.ways, made.blocks) == tile
     assert 1 <= lanes_parts(made, sizes[1]) <= max(1, sizes[1] * made.lanes // PART)
+
+
+@pytest.mark.parametrize(("kind", "lanes"), [("f32", 32), ("bf16", 64), ("s8", 128)])
+def test_columns_that_are_kept_are_a_word_for_each_lane_of_a_warp_abreast(kind: str, lanes: int) -> None:
+    """Rows of 1,023 elements are no vectors: with one element for each of 32 lanes, a row of bytes would be one sector
+    of a tile."""
+    made = planned(
+        module_of(
+            f"p = {kind}[1000,37,1023] parameter(0)",
+            "w = f32[1000,37,1023] convert(p)",
+            "z = f32[] constant(0)",
+            "s = f32[1000,1023] reduce(w, z), dimensions={1}, to_apply=sum",
+            "b = f32[1000,37,1023] broadcast(s), dimensions={0,2}",
+            "r = f32[1000,37,1023] divide(w, b)",
+        )
+    )
+    (segment,) = made.segments
+    assert isinstance(segment.part, Columns) and segment.part.keeps
+    assert (segment.part.tile.vector, segment.part.tile.lanes) == (1, lanes)
