@@ -154,10 +154,11 @@ def _narrow_lanes(minor: int, bits: int) -> int:
     return min((*whole, *range(WARP, MOST_ABREAST // 2 + 1, WARP)), key=spent) if minor > WARP else minor
 
 
-def column_parts(tile: ColumnTile, reduced: int, cores: int) -> int:
+def column_parts(tile: ColumnTile, reduced: int, cores: int, threads: int = 2 * MOST_THREADS) -> int:
     """The number of blocks that share columns: as many as fill the device, if each has enough work. The last block
-    reads their parts with `ways` threads per column: a few parts more than a multiple of that would cost a round."""
-    resident = cores * min(MOST_RESIDENT, 2 * MOST_THREADS // tile.threads)
+    reads their parts with `ways` threads per column: a few parts more than a multiple of that would cost a round.
+    `threads` are those that a multiprocessor has registers for."""
+    resident = cores * min(MOST_RESIDENT, threads // tile.threads)
     parts = max(1, min(resident // tile.blocks, reduced * tile.lanes * tile.vector // PART, reduced // tile.ways))
     beyond = parts % tile.ways
     return parts - beyond if parts > beyond and beyond * FEW <= parts else parts

@@ -120,3 +120,45 @@ def test_columns_that_are_kept_are_a_word_for_each_lane_of_a_warp_abreast(kind: 
     (segment,) = made.segments
     assert isinstance(segment.part, Columns) and segment.part.keeps
     assert (segment.part.tile.vector, segment.part.tile.lanes) == (1, lanes)
+
+
+def test_a_thread_that_reads_much_of_a_row_has_64_registers() -> None:
+    """Two arrays and two scales of columns, four columns at a time, do not fit into 32 registers with their sums: the
+    gradient of a group norm with its activation spilled."""
+    sizes = "32,3136,128"
+    little = [
+        f"p = f32[{sizes}] parameter(0)",
+        "a = f32[128] parameter(1)",
+        "z = f32[] constant(0)",
+        f"c = f32[{sizes}] broadcast(a), dimensions={{2}}",
+        f"m = f32[{sizes}] multiply(p, c)",
+    ]
+    much = [
+        *little,
+        f"q = f32[{sizes}] parameter(2)",
+        "b = f32[128] parameter(3)",
+        f"d = f32[{sizes}] broadcast(b), dimensions={{2}}",
+        f"n = f32[{sizes}] multiply(q, d)",
+        f"o = f32[{sizes}] add(m, n)",
+    ]
+    total = "s = f32[32,128] reduce({}, z), dimensions={{1}}, to_apply=sum".format
+    for lines, summed, threads in ((little, "m", 2048), (much, "o", 1024)):
+        (segment,) = planned(module_of(*lines, total(summed))).segments
+        assert isinstance(segment.part, Columns) and segment.part.tile.vector == 4
+        assert segment.part.block * segment.resident == threads
+
+
+def test_columns_beside_other_segments_leave_them_registers() -> None:
+    """Two blocks of 1,024 threads would leave 32 for each thread of the rows, too."""
+    made = planned(
+        module_of(
+            "p = f32[100000,256] parameter(0)",
+            "q = f32[4096,1024] parameter(1)",
+            "z = f32[] constant(0)",
+            "s = f32[256] reduce(p, z), dimensions={0}, to_apply=sum",
+            "m = f32[4096] reduce(q, z), dimensions={1}, to_apply=sum",
+            "t = (f32[256], f32[4096]) tuple(s, m)",
+        )
+    )
+    columns = next(s for s in made.segments if isinstance(s.part, Columns))
+    assert made.launch.block == 512 and columns.resident == 3 and columns.part.tile.vector == 4
