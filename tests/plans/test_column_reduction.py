@@ -160,5 +160,5 @@ def test_columns_beside_other_segments_leave_them_registers() -> None:
             "t = (f32[256], f32[4096]) tuple(s, m)",
         )
     )
-    columns = next(s for s in made.segments if isinstance(s.part, Columns))
-    assert made.launch.block == 512 and columns.resident == 3 and columns.part.tile.vector == 4
+    (columns,) = [(s.part, s.resident) for s in made.segments if isinstance(s.part, Columns)]
+    assert made.launch.block == 512 and columns[0].tile.vector == 4 and columns[1] == 3
