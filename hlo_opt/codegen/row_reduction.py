@@ -178,7 +178,7 @@ def _pass(
     segment, row, beside = frame.segment, frame.row, frame.beside
     is_numbered = keeping.keeps or (beside is not None and level in beside.levels)
     zero = NOTHING
-    if keeping.unpacks(level) and segment.part.threads >= WARP and not segment.part.in_lanes:
+    if keeping.unpacks(level) and segment.part.threads >= WARP and not segment.part.target.in_lanes:
         zero = of(builder.let("unsigned int", "zero", call("hlo_unseen_zero")))
         if not segment.part.is_peeled:  # whose bounds need the register that another start would take
             start = builder.bounded("start", code("{} | {}", frame.start, zero), frame.start.low, frame.start.high)

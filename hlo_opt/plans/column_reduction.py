@@ -17,6 +17,7 @@ from hlo_opt.ir.index_map import add, divide, modulo, multiply, variable
 from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops.reduction.online import together as steps_together
 from hlo_opt.plans.columns import (
+    FEW,
     MOST_THREADS,
     SHARED_BYTES,
     WARP,
@@ -28,6 +29,7 @@ from hlo_opt.plans.columns import (
     keeping_tile,
     lanes_parts,
     lanes_tile,
+    row_tile,
     wide_tile,
 )
 from hlo_opt.plans.folding import KEPT, REDUCED, Folded, Levels, Space, ends_in_one_pass, passes
@@ -36,6 +38,8 @@ from hlo_opt.plans.plan import Launch, Region, Segment, above
 from hlo_opt.plans.row_reduction import MOST_KEPT, may_be_reordered
 from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Own, Walk, own_on
 
+MOST_HELD = 16
+"""Registers for elements and results of a row, with which 32 of a thread are enough."""
 MOST_TOGETHER, KEPT_TOGETHER = 8, 16
 """Limits of the rows of a thread that are folded at once, and of their elements."""
 MOST_ABREAST = 8
@@ -72,6 +76,7 @@ class Columns:
     keeps    whether registers of a thread keep its elements from pass to pass
     ahead    rows of a thread whose elements are loaded together
     together rows of a thread whose elements are folded at once
+    threads  threads of blocks that share columns, for which a multiprocessor shall have registers
     """
 
     kind: ClassVar[str] = "column-reduction"
@@ -84,6 +89,7 @@ class Columns:
     keeps: bool = False
     ahead: int = AHEAD
     together: int = 1
+    threads: int = 2 * MOST_THREADS
 
     @property
     def hero(self) -> Instruction:
@@ -103,7 +109,7 @@ class Columns:
         folded = tuple(r for level in self.levels for r in level)
         # as many as fill the device at once, if registers suffice: several sums per column would spill
         fills = self.parts > 1 and _accumulator_bytes(self.levels) <= 4
-        resident = 2 * MOST_THREADS // self.tile.threads if fills else 0
+        resident = self.threads // self.tile.threads if fills else 0
         if self.keeps:  # left alone, the compiler may spill what is kept to fit more
             resident = max(1, MOST_THREADS // self.tile.threads)
         return Segment(self, self.tile.blocks * self.parts, self.tile.vector, folded=folded, resident=resident)
@@ -158,25 +164,52 @@ def of(region: Region, folded: Folded, target: DeviceTarget, shared_bytes: int =
         even = next(n for n in range(parts, 0, -1) if space.reduced % n == 0)  # a processor reads ahead within a page
         in_runs = parts > 1 and 2 * even > parts
         return Columns(space, lanes, folded.levels, folded.roots, even if in_runs else parts, in_runs)
-    abreast = abreast_tile(sizes, of_thread, shared_bytes) if may_share and space.minor <= MOST_ABREAST else None
-    if abreast is not None and _is_of_rows(folded):
-        parts = column_parts(abreast, space.reduced, cores)
-        return _shared(Columns(space, abreast, folded.levels, folded.roots, parts))
-    if may_share:
-        wide = wide_tile(sizes, bits, of_thread, shared_bytes)
-        parts = 0 if wide is None else column_parts(wide, space.reduced, cores)
-        if wide is not None and wide.blocks * parts >= cores:
-            return _shared(Columns(space, wide, folded.levels, folded.roots, parts, ahead=_ahead(wide, bits)))
+    of_row = row_tile(sizes, of_thread, shared_bytes) if may_share and space.minor <= MOST_ABREAST else None
+    if of_row is not None and _is_of_rows(folded):
+        threads = _threads(region, folded, of_row.vector)
+        parts = column_parts(of_row, space.reduced, cores, threads)
+        return _shared(Columns(space, of_row, folded.levels, folded.roots, parts, threads=threads))
+    wide = wide_tile(sizes, bits, of_thread, shared_bytes) if may_share else None
+    if wide is not None:
+        threads = _threads(region, folded, wide.vector)
+        parts = column_parts(wide, space.reduced, cores, threads)
+        if FEW * wide.blocks * parts >= (FEW - 1) * cores:
+            ahead = _ahead(wide, bits)
+            return _shared(Columns(space, wide, folded.levels, folded.roots, parts, ahead=ahead, threads=threads))
     tile = column_tile(sizes, bits, of_thread, cores, shared_bytes)
     if tile is None:
         return None
     if may_share:
-        parts = column_parts(tile, space.reduced, cores)
-        return _shared(Columns(space, tile, folded.levels, folded.roots, parts, ahead=_ahead(tile, bits)))
+        threads = _threads(region, folded, tile.vector)
+        parts, ahead = column_parts(tile, space.reduced, cores, threads), _ahead(tile, bits)
+        return _shared(Columns(space, tile, folded.levels, folded.roots, parts, ahead=ahead, threads=threads))
     words = max(1, max(leaf.type.bytes for r in folded.levels[0] for leaf in r.shape.leaves()) // 4)
-    keeping = keeping_tile(tile, sizes, of_thread, MOST_KEPT // words, cores, shared_bytes)
+    found = (
+        keeping_tile(like, sizes, of_thread, MOST_KEPT // words, cores, shared_bytes)
+        for like in (abreast_tile(tile, sizes, bits), tile)
+    )
+    keeping = next(filter(None, found), None)
     part = Columns(space, keeping or tile, folded.levels, folded.roots, keeps=keeping is not None)
     return part if part.keeps else _shared(part)
+
+
+def _threads(region: Region, folded: Folded, vector: int) -> int:
+    """Threads for which a multiprocessor has registers: of 32 each, or of 64 where a thread has many elements in a row.
+    With 32, kernels that read two arrays of f32 and two scales of columns, four columns at a time, spill."""
+    shapes = [p.shape for p in region.needed_by(folded.roots) if p.parameter_number is not None and p.shape.is_array]
+    own = [s.type.bytes for s in shapes if s.element_count >= folded.space.minor]
+    held = vector * (_accumulator_bytes(folded.levels) + sum(own)) / 4
+    return MOST_THREADS if held > MOST_HELD else 2 * MOST_THREADS
+
+
+def beside(part: Columns) -> Columns:
+    """The columns in a launch with other segments, which may need more than 32 registers: blocks are smaller, so that
+    three of them have 42."""
+    if part.parts == 1 or part.tile.threads < MOST_THREADS:
+        return part
+    return replace(
+        part, tile=replace(part.tile, ways=part.tile.ways // 2), threads=min(part.threads, 3 * MOST_THREADS // 2)
+    )
 
 
 def _shared(part: Columns) -> Columns:

@@ -111,6 +111,17 @@ def keeping_tile(
     return replace(tile, ways=ways)
 
 
+def abreast_tile(tile: ColumnTile, sizes: tuple[int, int, int], bits: int) -> ColumnTile:
+    """The tile with as many lanes as make rows of a warp's words, where lanes have less than a word each: with fewer
+    ways, if there are several."""
+    major, _, minor = sizes
+    more = WORD // (tile.vector * bits)
+    lanes = tile.lanes * more
+    if more < 2 or tile.lanes < WARP or minor < lanes:
+        return tile
+    return ColumnTile(tile.vector, lanes, max(1, tile.ways // more), major * _tiles(minor, tile.vector, lanes))
+
+
 def wide_tile(
     sizes: tuple[int, int, int], bits: int, accumulator_bytes: int, shared_bytes: int = SHARED_BYTES
 ) -> ColumnTile | None:
@@ -131,7 +142,7 @@ def wide_tile(
     return _tile(sizes, (vector, lanes), accumulator_bytes, PER_THREAD, shared_bytes)
 
 
-def abreast_tile(
+def row_tile(
     sizes: tuple[int, int, int], accumulator_bytes: int, shared_bytes: int = SHARED_BYTES
 ) -> ColumnTile | None:
     """The tile of a block whose threads have all columns of a row each; None where these are too many results."""
@@ -153,10 +164,11 @@ def _narrow_lanes(minor: int, bits: int) -> int:
     return min((*whole, *range(WARP, MOST_ABREAST // 2 + 1, WARP)), key=spent) if minor > WARP else minor
 
 
-def column_parts(tile: ColumnTile, reduced: int, cores: int) -> int:
+def column_parts(tile: ColumnTile, reduced: int, cores: int, threads: int = 2 * MOST_THREADS) -> int:
     """The number of blocks that share columns: as many as fill the device, if each has enough work. The last block
-    reads their parts with `ways` threads per column: a few parts more than a multiple of that would cost a round."""
-    resident = cores * min(MOST_RESIDENT, 2 * MOST_THREADS // tile.threads)
+    reads their parts with `ways` threads per column: a few parts more than a multiple of that would cost a round.
+    `threads` are those that a multiprocessor has registers for."""
+    resident = cores * min(MOST_RESIDENT, threads // tile.threads)
     parts = max(1, min(resident // tile.blocks, reduced * tile.lanes * tile.vector // PART, reduced // tile.ways))
     beyond = parts % tile.ways
     return parts - beyond if parts > beyond and beyond * FEW <= parts else parts

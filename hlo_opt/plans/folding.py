@@ -14,7 +14,7 @@ from typing import Protocol
 
 from hlo_opt.analysis.memory.forms import tiled_move
 from hlo_opt.ir import Instruction, Shape
-from hlo_opt.ir.index_map import Expression, add, delinearize, divide, modulo, multiply, variable
+from hlo_opt.ir.index_map import Expression, add, delinearize, divide, linearize, modulo, multiply, variable
 from hlo_opt.ops.lowering import Element, Index
 from hlo_opt.ops.movement.memory import physical_index
 from hlo_opt.plans.element_reads import depending_on, heroes_read
@@ -34,11 +34,14 @@ KEPT, REDUCED = "kept", "reduced"
 @dataclass(frozen=True, order=True)
 class Space:
     """The numbers of kept and reduced positions of a reduce's operand. `minor` kept positions are adjacent in memory
-    before the reduced position changes: 1 if rows are reduced, the row's length if columns are."""
+    before the reduced position changes: 1 if rows are reduced, the row's length if columns are. `runs` are the sizes of
+    kept and reduced dimensions in turn, the most major first, each with whether it is reduced, where reduced ones are
+    not adjacent: a row may be a block of 128 x 128 elements of a matrix."""
 
     kept: int
     reduced: int
     minor: int = 1
+    runs: tuple[tuple[int, bool], ...] = ()
 
     @property
     def elements(self) -> int:
@@ -46,6 +49,13 @@ class Space:
 
     def position(self, kept: Expression, reduced: Expression) -> Expression:
         """The linear position in memory of an element of the space."""
+        if self.runs:
+            of_side = (
+                iter(delinearize(position, [size for size, is_gone in self.runs if is_gone == side]))
+                for side, position in enumerate((kept, reduced))
+            )
+            sides = tuple(of_side)
+            return linearize([next(sides[is_gone]) for _, is_gone in self.runs], [size for size, _ in self.runs])
         major = add(multiply(divide(kept, self.minor), self.reduced), reduced)
         return add(multiply(major, self.minor), modulo(kept, self.minor))
 

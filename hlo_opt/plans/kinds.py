@@ -267,7 +267,15 @@ KINDS: list[Kind] = [
         own=row_reduction.own,
         beside=row_reduction.beside,
     ),
-    Kind("column-reduction", _FOLDS, 1, takes_room=True, walks=column_reduction.walks, own=column_reduction.own),
+    Kind(
+        "column-reduction",
+        _FOLDS,
+        1,
+        takes_room=True,
+        walks=column_reduction.walks,
+        own=column_reduction.own,
+        beside=column_reduction.beside,
+    ),
     Kind(
         "register-transpose",
         MOVERS,

@@ -7,7 +7,6 @@ columns over each stretch of rows. A small kernel adds up the stretches.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -135,7 +134,7 @@ def _walked(rows: Rows, target: DeviceTarget) -> RowsAndColumns:
     """The rows as a stretch of one row, without sums."""
     is_bf16 = rows.words == row_reduction.PAIRED_TYPES["bf16"] and not target.in_lanes
     words = rows.words if is_bf16 else 1.0
-    return RowsAndColumns(rows.rows, rows.columns, rows.levels, rows.roots, rows.element_bytes, words=words)
+    return RowsAndColumns(rows.space, rows.levels, rows.roots, rows.element_bytes, rows.target, words=words)
 
 
 def _may_share(rows: Rows, stretches: int, target: DeviceTarget, room: int) -> bool:
@@ -217,12 +216,10 @@ def rows_beside(reduce: Instruction) -> tuple[Space, int] | None:
         return None
     if not row_reduction.may_be_reordered(reduce):
         return None
-    shape, gone = reduce.operands[0].shape, reduce.ints("dimensions")
-    sides = [(d in gone, shape.dimensions[d]) for d in shape.minor_to_major if shape.dimensions[d] != 1]
-    runs = [(is_gone, math.prod(n for _, n in group)) for is_gone, group in itertools.groupby(sides, lambda s: s[0])]
-    if [is_gone for is_gone, _ in runs] != [False, True, False]:
+    runs = row_reduction.runs_of(reduce)
+    if [is_gone for _, is_gone in runs] != [False, True, False]:
         return None
-    (_, columns), (_, stretch), (_, teams) = runs
+    (teams, _), (stretch, _), (columns, _) = runs
     return Space(teams * stretch, columns), stretch
 
 

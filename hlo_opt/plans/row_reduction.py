@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -44,9 +44,6 @@ SHORT_ROW_BLOCK = 256
 HALF_OF_THREADS = 512
 """Threads for a long row that fits into registers: a multiprocessor then has two such blocks, and one loads while the
 other computes."""
-REGISTERS = 65536
-"""Registers of a multiprocessor, of every target (CUDA C++ Programming Guide, "Technical Specifications per Compute
-Capability")."""
 OTHER_REGISTERS = 40
 """Registers of a thread beside its results: two vectors of 16 bytes as floats, their places, and what is computed of
 them."""
@@ -97,7 +94,18 @@ def space_of(reduce: Instruction) -> Space | None:
         return None
     if minor < WARP and (minor != columns or minor < FEWEST or minor <= short_row_vector(reduce, minor)):
         return None
-    return Space(shape.element_count // columns, columns)
+    runs = runs_of(reduce)
+    is_adjacent = sum(is_gone for _, is_gone in runs) == 1
+    return Space(shape.element_count // columns, columns, runs=() if is_adjacent else runs)
+
+
+def runs_of(reduce: Instruction) -> tuple[tuple[int, bool], ...]:
+    """The sizes of kept and reduced dimensions of a reduce's operand in turn, the most major first, each with whether
+    it is reduced."""
+    shape, gone = reduce.operands[0].shape, reduce.ints("dimensions")
+    sides = [(shape.dimensions[d], d in gone) for d in reversed(shape.minor_to_major) if shape.dimensions[d] != 1]
+    alike = itertools.groupby(sides, lambda side: side[1])
+    return tuple((math.prod(size for size, _ in group), is_gone) for is_gone, group in alike)
 
 
 def may_be_reordered(reduce: Instruction) -> bool:
@@ -121,12 +129,14 @@ class Rows:
     """Outputs (`roots` are positions) that the threads of rows write, and the reduces that these need, by level."""
 
     kind: ClassVar[str] = "row-reduction"
-    rows: int
-    columns: int
+    space: Space
     levels: Levels
     roots: tuple[int, ...]
     element_bytes: int
     """Bytes of an element of the narrowest array that is read or written along a row."""
+    target: DeviceTarget = field(repr=False)
+    """The device. On one whose threads are the lanes of vectors, which read neighbouring elements at once, a short row
+    gets as many lanes as it has elements, up to `LANES`, or one."""
     parts: int = 1
     is_flat: bool = False
     """Whether the rows are contiguous in memory."""
@@ -134,15 +144,14 @@ class Rows:
     """Registers that can keep an element of each array along a row: less than 1 where all are of `PAIRED_TYPES`."""
     is_read_once: bool = False
     """Whether rows are read in one pass, and there are enough to fill the device with fewer threads for each."""
+    limit: int = MOST_THREADS
+    """The most threads of a row."""
     in_cluster: bool = False
     """Whether the blocks that share a row form a cluster, which keeps the row in its registers."""
     joints: tuple[tuple[int, ...], ...] = ()
     """For each pass over a row, the columns at which it changes: an element before is computed in another way than one
     behind, as in a concatenate. They are multiples of the neighbours that a thread reads at a time, so that these are
     alike. Empty where no pass has any."""
-    in_lanes: bool = False
-    """Whether threads are the lanes of vectors, which read neighbouring elements at once: a short row gets as many
-    lanes as it has elements, up to `LANES`, or one."""
 
     @property
     def hero(self) -> Instruction:
@@ -150,9 +159,12 @@ class Rows:
         return self.levels[0][0]
 
     @property
-    def space(self) -> Space:
-        """The space of rows and columns."""
-        return Space(self.rows, self.columns)
+    def rows(self) -> int:
+        return self.space.kept
+
+    @property
+    def columns(self) -> int:
+        return self.space.reduced
 
     @property
     def teams(self) -> int:
@@ -175,7 +187,7 @@ class Rows:
     @property
     def together(self) -> int:
         """Elements that a thread has at a time, for folds that are quicker so. Lanes of a host have one each."""
-        return 1 if self.in_lanes else self.vector
+        return 1 if self.target.in_lanes else self.vector
 
     @property
     def is_of_one_lane(self) -> bool:
@@ -183,7 +195,7 @@ class Rows:
         would share it, or they would be busy for less than two rounds. Then lanes neither meet nor wait, and what is
         done once for a row (the logarithm of a log softmax) is done by one of them."""
         is_odd = self.columns & (self.columns - 1) != 0
-        return self.in_lanes and (self.columns < ALONE or (is_odd and self.columns < LANES))
+        return self.target.in_lanes and (self.columns < ALONE or (is_odd and self.columns < LANES))
 
     @cached_property
     def _widest(self) -> int:
@@ -212,7 +224,7 @@ class Rows:
             return HALF_OF_THREADS
         if self.is_of_one_lane:
             return 1
-        if self.in_lanes and ALONE <= self.columns <= WARP:
+        if self.target.in_lanes and ALONE <= self.columns <= WARP:
             return min(1 << self.columns.bit_length() - 1, LANES)
         lanes, rest = divmod(self.columns, self._widest)
         fill_warp = most(self.teams) * lanes >= WARP or self.columns < WARP
@@ -234,8 +246,10 @@ class Rows:
         """Threads for which a multiprocessor has registers: each has one for each result of a pass, beside those that
         it needs anyway. The squares of 50 arrays take more than the 64 of a thread of 1,024."""
         results = max(sum(1 for r in level for _ in r.shape.leaves()) for level in self.levels)
-        threads = MOST_THREADS
-        while not self.in_lanes and threads > SHORT_ROW_BLOCK and REGISTERS // threads < OTHER_REGISTERS + results:
+        threads, registers = self.limit, self.target.registers_per_block_limit
+        while (
+            not self.target.in_lanes and threads > SHORT_ROW_BLOCK and registers // threads < OTHER_REGISTERS + results
+        ):
             threads //= 2
         return threads
 
@@ -245,7 +259,7 @@ class Rows:
         with no more than `MOST_STEPS` accesses each."""
         vector = math.gcd(self.columns, self._widest)
         is_even = self.columns & (self.columns - 1) == 0
-        for lanes in () if is_even or (self.in_lanes and self.columns >= WARP) else (2, 4, 8, 16):
+        for lanes in () if is_even or (self.target.in_lanes and self.columns >= WARP) else (2, 4, 8, 16):
             steps = -(-self.columns // (vector * lanes))
             if steps <= MOST_STEPS and steps * vector <= ROW_PER_THREAD:
                 return lanes
@@ -283,7 +297,7 @@ class Rows:
         """Whether a block folds a row that registers of half as many threads do not hold."""
         return self.threads == self._most_threads and self.parts == 1 and self.slots > ROW_PER_THREAD
 
-    def spread(self, cores: int) -> Rows:
+    def spread(self) -> Rows:
         """With a cluster of blocks for each row, whose registers keep it, where a block would read it again or would be
         alone on its multiprocessor: an H200 reads and writes 1,024 rows of 32,768 f32 in 71.0 us with a block for each,
         in 66.0 with two; 1,024 rows of 50,257 bf16 in 73.0 and 65.4 us, but in 85.3 with four. So the blocks are as few
@@ -295,10 +309,18 @@ class Rows:
                 spread = replace(self, parts=blocks, in_cluster=True)
                 is_wider = spread.vector > chosen.vector
                 if self._is_kept(spread.slots) and (
-                    chosen is self or is_wider or most(self.rows) * chosen.parts < cores
+                    chosen is self or is_wider or most(self.rows) * chosen.parts < self.target.core_count
                 ):
                     chosen = spread
         return chosen
+
+    def in_smaller_blocks(self) -> Rows:
+        """With at most half the threads where rows are read again, or once: then more of them keep nothing, but blocks
+        that wait for each other are fewer, and one loads while another ends its row."""
+        is_busy = self.parts == 1 and most(self.rows) >= 2 * self.target.core_count
+        if self.target.in_lanes or not is_busy or self.threads <= HALF_OF_THREADS or self._is_kept(self.slots):
+            return self
+        return replace(self, limit=HALF_OF_THREADS)
 
     def _is_kept(self, slots: int) -> bool:
         """Whether registers keep that number of columns per thread for another pass."""
@@ -356,20 +378,20 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
     element_bytes = min(widths, default=max(own))
     fills = most(rows) * most(columns) >= target.resident_threads * AHEAD * MOST_NEIGHBOURS
     part = Rows(
-        rows,
-        columns,
+        folded.space,
         folded.levels,
         folded.roots,
         element_bytes,
+        target,
         is_flat=is_flat,
         words=max(words, default=1.0),
         is_read_once=is_read_once and fills,
-        in_lanes=target.in_lanes,
     )
     if is_read_once and part.threads >= WARP:  # the first warp of the last block combines the parts
-        part = replace(part, parts=row_parts(region, part, target.core_count))
+        part = replace(part, parts=row_parts(region, part))
     if target.compute_capability >= CLUSTERS_FROM and not target.in_lanes:
-        part = part.spread(target.core_count)
+        part = part.spread()
+    part = part.in_smaller_blocks()
     if part.vector == 1 or part.is_peeled or target.in_lanes:
         return part
     joints = tuple(_joints(region, part, level) for level in range(len(part.levels) + 1))
@@ -450,9 +472,9 @@ def _is_flat(folded: Folded) -> bool:
     return place == add(multiply(row, space.reduced), column)
 
 
-def row_parts(region: Region, part: Rows, cores: int) -> int:
+def row_parts(region: Region, part: Rows) -> int:
     """Blocks that fold a row together: as many as fill the device, if each has enough to do."""
-    most_parts = 2 * cores // part.rows
+    most_parts = 2 * part.target.core_count // part.rows
     if most_parts <= 1:
         return 1
     least = max(1, int(ROW_PART / _weight(region, part)))

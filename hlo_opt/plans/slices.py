@@ -15,6 +15,7 @@ from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import variable
 from hlo_opt.plans import loop
 from hlo_opt.plans.instructions import of_value
+from hlo_opt.plans.lookups import narrowed
 from hlo_opt.plans.loop import Elements, index_in_slice, major_dimension
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.reads import traced
@@ -35,9 +36,13 @@ FULL = 2
 
 
 def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> list[Elements]:
-    """The outputs of a region as loops, in slices where that saves work."""
+    """The outputs of a region as loops, in slices where that saves work, or with fewer elements per thread where that
+    saves lookups of cache lines."""
     parts = loop.match(region, roots, target)
-    return parts if target.in_lanes else [_in_slices(region, part, target) for part in parts]
+    if target.in_lanes:
+        return parts
+    sliced = [_in_slices(region, part, target) for part in parts]
+    return [part if part.slices > 1 else narrowed(region, part, target) for part in sliced]
 
 
 def _in_slices(region: Region, part: Elements, target: DeviceTarget) -> Elements:

@@ -101,3 +101,64 @@ def test_lanes_are_columns(sizes: tuple[int, int, int], may_share: bool, tile: t
     made = lanes_tile(sizes, 4, may_share=may_share)
     assert (made.vector, made.lanes, made.ways, made.blocks) == tile
     assert 1 <= lanes_parts(made, sizes[1]) <= max(1, sizes[1] * made.lanes // PART)
+
+
+@pytest.mark.parametrize(("kind", "lanes"), [("f32", 32), ("bf16", 64), ("s8", 128)])
+def test_columns_that_are_kept_are_a_word_for_each_lane_of_a_warp_abreast(kind: str, lanes: int) -> None:
+    """Rows of 1,023 elements are no vectors: with one element for each of 32 lanes, a row of bytes would be one sector
+    of a tile."""
+    made = planned(
+        module_of(
+            f"p = {kind}[1000,37,1023] parameter(0)",
+            "w = f32[1000,37,1023] convert(p)",
+            "z = f32[] constant(0)",
+            "s = f32[1000,1023] reduce(w, z), dimensions={1}, to_apply=sum",
+            "b = f32[1000,37,1023] broadcast(s), dimensions={0,2}",
+            "r = f32[1000,37,1023] divide(w, b)",
+        )
+    )
+    (segment,) = made.segments
+    assert isinstance(segment.part, Columns) and segment.part.keeps
+    assert (segment.part.tile.vector, segment.part.tile.lanes) == (1, lanes)
+
+
+def test_a_thread_that_reads_much_of_a_row_has_64_registers() -> None:
+    """Two arrays and two scales of columns, four columns at a time, do not fit into 32 registers with their sums: the
+    gradient of a group norm with its activation spilled."""
+    sizes = "32,3136,128"
+    little = [
+        f"p = f32[{sizes}] parameter(0)",
+        "a = f32[128] parameter(1)",
+        "z = f32[] constant(0)",
+        f"c = f32[{sizes}] broadcast(a), dimensions={{2}}",
+        f"m = f32[{sizes}] multiply(p, c)",
+    ]
+    much = [
+        *little,
+        f"q = f32[{sizes}] parameter(2)",
+        "b = f32[128] parameter(3)",
+        f"d = f32[{sizes}] broadcast(b), dimensions={{2}}",
+        f"n = f32[{sizes}] multiply(q, d)",
+        f"o = f32[{sizes}] add(m, n)",
+    ]
+    total = "s = f32[32,128] reduce({}, z), dimensions={{1}}, to_apply=sum".format
+    for lines, summed, threads in ((little, "m", 2048), (much, "o", 1024)):
+        (segment,) = planned(module_of(*lines, total(summed))).segments
+        assert isinstance(segment.part, Columns) and segment.part.tile.vector == 4
+        assert segment.part.block * segment.resident == threads
+
+
+def test_columns_beside_other_segments_leave_them_registers() -> None:
+    """Two blocks of 1,024 threads would leave 32 for each thread of the rows, too."""
+    made = planned(
+        module_of(
+            "p = f32[100000,256] parameter(0)",
+            "q = f32[4096,1024] parameter(1)",
+            "z = f32[] constant(0)",
+            "s = f32[256] reduce(p, z), dimensions={0}, to_apply=sum",
+            "m = f32[4096] reduce(q, z), dimensions={1}, to_apply=sum",
+            "t = (f32[256], f32[4096]) tuple(s, m)",
+        )
+    )
+    (columns,) = [(s.part, s.resident) for s in made.segments if isinstance(s.part, Columns)]
+    assert made.launch.block == 512 and columns[0].tile.vector == 4 and columns[1] == 3

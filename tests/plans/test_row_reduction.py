@@ -269,3 +269,32 @@ def test_the_price_counts_the_elements_of_short_rows_that_exist(columns: int, st
     lines.append(f"m = f32[65536,{columns}] add(x0, x{step - 1})")
     made = planned(module_of(*lines, "r = f32[65536]{0} reduce(m, z), dimensions={1}, to_apply=sum"))
     assert made.kind == "row-reduction" and price(made, H100).read == pytest.approx(65536 * wide * 4, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kept", "layout"), [("64,128,32,128", "64,32", "{3,2,1,0}"), ("32,128,64,128", "32,64", "{1,0,3,2}")]
+)
+def test_blocks_of_a_matrix_are_rows(sizes: str, kept: str, layout: str) -> None:
+    """Each block is divided by its sum: it is read once, by one kernel, where the result is a matrix."""
+    made = planned(
+        module_of(
+            f"p = f32[{sizes}]{layout} parameter(0)",
+            "z = f32[] constant(0)",
+            f"m = f32[{kept}] reduce(p, z), dimensions={{1,3}}, to_apply=sum",
+            f"b = f32[{sizes}]{layout} broadcast(m), dimensions={{0,2}}",
+            f"d = f32[{sizes}]{layout} divide(p, b)",
+            "r = f32[8192,4096]{1,0} bitcast(d)",
+        )
+    )
+    (segment,) = made.segments
+    assert isinstance(segment.part, Rows) and (segment.part.rows, segment.part.columns) == (64 * 32, 128 * 128)
+    assert price(made, H100).bytes == pytest.approx(2 * 4 * 8192 * 4096, rel=0.01)
+
+
+@pytest.mark.parametrize(("rows", "threads"), [(2 * H100.core_count - 1, 1024), (2 * H100.core_count, 512)])
+def test_blocks_that_keep_no_row_are_small_where_there_are_enough(rows: int, threads: int) -> None:
+    """A block of 1,024 threads is alone on its multiprocessor, or one of two: nothing is loaded while it ends its
+    row."""
+    made = Tool().plan(row_sum(rows, 32768, "bf16", "-inf", "max"))
+    (segment,) = made.segments
+    assert isinstance(segment.part, Rows) and (segment.part.threads, segment.part.parts) == (threads, 1)

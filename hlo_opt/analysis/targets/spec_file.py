@@ -226,6 +226,11 @@ class DeviceTarget:
         return self.copy_share * self.memory_bandwidth
 
     @property
+    def lookups_per_second(self) -> float:
+        """Cache lines that all multiprocessors look up: one a cycle each."""
+        return self.core_count * self.clock_share * self.clock_rate_ghz * 1e9
+
+    @property
     def resident_threads(self) -> int:
         """The number of threads that the device runs at a time."""
         return self.core_count * self.threads_per_core_limit
