@@ -54,6 +54,8 @@ QUICK = 32
 """The least size of dimensions that come down at first, for the time of a try. Smaller arrays may get another kind of
 kernel, in which a fault of this one is not. Where they are 1, what reads another element reads none, and the operations
 that do so cannot stand for each other any more."""
+FEW = 32
+"""Instructions of a module of which all cuts are tried once more in larger arrays."""
 MANY = 64
 """So many entries or outputs are tried one by one; of more, halves."""
 
@@ -202,18 +204,44 @@ class Reducer:
             self._entries()
             self._stretches()
             self._whole()
-            while True:
-                count = size(self.module)[:2]
-                self._chunks()
-                self._outputs()
-                self._loops()
-                self._called()
-                self._singles()
-                if size(self.module)[:2] >= count:
-                    break
+            self._fewer()
             self._sizes()
             self._plainer()
-            is_simpler = simpler(size(self.module), before)
+            is_simpler = simpler(size(self.module), before) or self._grown()
+
+    def _fewer(self) -> None:
+        """Fewer instructions, of dimensions as they are."""
+        while True:
+            count = size(self.module)[:2]
+            self._chunks()
+            self._outputs()
+            self._loops()
+            self._called()
+            self._singles()
+            if size(self.module)[:2] >= count:
+                break
+
+    def _grown(self) -> bool:
+        """Whether there are fewer instructions in larger arrays, which come down again later: cuts that failed because
+        a small array gets another kernel, in which the fault is not. All dimensions have one size then, so that more
+        values can stand for each other."""
+        if self.instructions > FEW:
+            return False
+        text, count = self.text, size(self.module)[:2]
+        for change in plainer.larger(self.module):
+            shown = self.trials.one(partial(self._ask, self._way, change))
+            if shown is None:
+                continue
+            try:
+                self._take(shown.text)
+                self._fewer()
+            finally:
+                is_fewer = size(self.module)[:2] < count
+                if not is_fewer:
+                    self._take(text)
+            if is_fewer:
+                return True
+        return False
 
     # ---- tries
 
