@@ -56,6 +56,8 @@ kernel, in which a fault of this one is not. Where they are 1, what reads anothe
 that do so cannot stand for each other any more."""
 FEW = 32
 """Instructions of a module of which all cuts are tried once more in larger arrays."""
+GROWTHS = 3
+"""So many forms with larger arrays, which show it, are cut: it takes long where a question does."""
 MANY = 64
 """So many entries or outputs are tried one by one; of more, halves."""
 
@@ -79,6 +81,11 @@ ShownFunction = Callable[[], Shown | None]
 def _instructions(module: Module) -> int:
     """Instructions of all computations."""
     return sum(len(c.instructions) for c in module.computations)
+
+
+def _of_text(module: Module, text: str, change: Cut) -> Module:
+    """A change of the module in a text."""
+    return change(read(text))
 
 
 class Reducer:
@@ -198,6 +205,7 @@ class Reducer:
     def _search(self) -> None:
         """Take cuts until none is left that shows it."""
         self._one(plainer.bare)
+        wide, fewest = self.text, size(self.module)[:2]
         is_simpler = True
         while is_simpler:
             before = size(self.module)
@@ -205,9 +213,11 @@ class Reducer:
             self._stretches()
             self._whole()
             self._fewer()
+            if size(self.module)[:2] < fewest:
+                wide, fewest = self.text, size(self.module)[:2]
             self._sizes()
             self._plainer()
-            is_simpler = simpler(size(self.module), before) or self._grown()
+            is_simpler = simpler(size(self.module), before) or self._grown(wide)
 
     def _fewer(self) -> None:
         """Fewer instructions, of dimensions as they are."""
@@ -221,17 +231,22 @@ class Reducer:
             if size(self.module)[:2] >= count:
                 break
 
-    def _grown(self) -> bool:
+    def _grown(self, wide: str) -> bool:
         """Whether there are fewer instructions in larger arrays, which come down again later: cuts that failed because
         a small array gets another kernel, in which the fault is not. All dimensions have one size then, so that more
-        values can stand for each other."""
+        values can stand for each other. `wide`: a text of as many instructions, before dimensions came down, for where
+        none is left."""
         if self.instructions > FEW:
             return False
         text, count = self.text, size(self.module)[:2]
-        for change in plainer.larger(self.module):
-            shown = self.trials.one(partial(self._ask, self._way, change))
+        changes = plainer.larger(self.module)
+        before = [] if changes else plainer.larger(read(wide))
+        asked = 0
+        for change in [*changes, *(partial(_of_text, text=wide, change=change) for change in before)]:
+            shown = self.trials.one(partial(self._ask, self._way, change)) if asked < GROWTHS else None
             if shown is None:
                 continue
+            asked += 1
             try:
                 self._take(shown.text)
                 self._fewer()

@@ -203,7 +203,13 @@ def test_dimensions_grow_to_one_size_and_those_of_batches_go():
     for change in changes:
         after = sound(change(hlo_opt.parse(BATCHES)))
         found.append({i.shape.dimensions for i in after.entry.instructions})
-    assert found == [{(30, 1, 30, 30), (30, 30, 1, 30)}, {(64, 1, 64, 64), (64, 64, 1, 64)}, {(30, 30)}, {(256, 256)}, {(64, 64)}]
+    assert found == [
+        {(30, 1, 30, 30), (30, 30, 1, 30)},
+        {(64, 1, 64, 64), (64, 64, 1, 64)},
+        {(30, 30)},
+        {(256, 256)},
+        {(64, 64)},
+    ]
 
 
 def test_constants_grow_with_their_dimensions():
