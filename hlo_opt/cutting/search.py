@@ -239,10 +239,10 @@ class Reducer:
         if self.instructions > FEW:
             return False
         text, count = self.text, size(self.module)[:2]
-        changes = plainer.larger(self.module)
-        before = [] if changes else plainer.larger(read(wide))
-        asked = 0
-        for change in [*changes, *(partial(_of_text, text=wide, change=change) for change in before)]:
+        changes, asked = plainer.larger(self.module), 0
+        if not changes:
+            changes = [partial(_of_text, text=wide, change=change) for change in plainer.larger(read(wide))]
+        for change in changes:
             shown = self.trials.one(partial(self._ask, self._way, change)) if asked < GROWTHS else None
             if shown is None:
                 continue
