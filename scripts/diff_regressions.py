@@ -103,6 +103,16 @@ _PRODUCT = (
 )
 _WIDE_PRODUCT = tuple(line.replace("bf16", "f32") for line in _PRODUCT)
 
+_CAST_PRODUCT = (
+    "x = f32[512,1024]{1,0} parameter(0)",
+    "w = f32[1024,1024]{1,0} parameter(1)",
+    "z = f32[512,1024]{1,0} sine(x) @19",
+    "narrow = bf16[512,1024]{1,0} convert(z) @20",
+    "u = bf16[1024,1024]{1,0} convert(w) @21",
+    "y = bf16[512,1024]{1,0} dot(narrow, u), lhs_contracting_dims={1}, rhs_contracting_dims={0} @21",
+    "ROOT out = bf16[512,1024]{1,0} tanh(y) @22",
+)
+
 _ACCUMULATED = _replaced(
     _PRODUCT,
     ("y = bf16[512,1024]{1,0} dot(x, w)", "wide = f32[512,1024]{1,0} dot(x, w)"),
@@ -386,6 +396,18 @@ REGRESSIONS: dict[str, Regression] = {
         "held",
         40,
         codes=True,
+    ),
+    "a cast that is gone, and one that promotes the other operand": _pair(
+        _CAST_PRODUCT,
+        (
+            *_CAST_PRODUCT[:3],
+            "u = bf16[1024,1024]{1,0} convert(w) @21",
+            "wide = f32[1024,1024]{1,0} convert(u) @21",
+            "y = f32[512,1024]{1,0} dot(z, wide), lhs_contracting_dims={1}, rhs_contracting_dims={0} @21",
+            "ROOT out = f32[512,1024]{1,0} tanh(y) @22",
+        ),
+        "narrow",
+        20,
     ),
     "another layout of an input": _pair(
         _PLAIN,

@@ -17,7 +17,7 @@ from hlo_opt.ir import ELEMENT_TYPES, Attribute, ElementType, Instruction, Layou
 from hlo_opt.ir.attribute import SliceDimension
 from hlo_opt.ir.values import Array
 from hlo_opt.ops import OpKind, ShapeError, find
-from hlo_opt.ops.sets import cut_out
+from hlo_opt.ops.sets import cut_out, looped
 
 OPTIONAL = (
     *("metadata", "frontend_attributes", "backend_config", "sharding", "statistics", "result_accuracy", "origin"),
@@ -39,6 +39,15 @@ PLAINER = {
     "u8": "s32",
 }
 """The type to try in place of each other one."""
+GROWN = (256, 64)
+"""The sizes that dimensions may get again, which came down to less: a fault may be in a kernel that is made only of so
+many elements."""
+SHORT = 9
+"""The least dimensions that may get them where shorter ones go."""
+MOST_GROWN = 1 << 20
+"""Elements of all arrays together, with such dimensions."""
+_PLACES_OF_OPERAND = {"lhs_batch_dims": 0, "lhs_contracting_dims": 0, "rhs_batch_dims": 1, "rhs_contracting_dims": 1}
+"""Attributes with places of dimensions of an operand, by the operand's number."""
 
 
 def bare(module: Module) -> Module:
@@ -112,7 +121,9 @@ def plainer(module: Module) -> list[Cut]:
         partial(retyped, old=name, new=PLAINER[name]) for name in ELEMENT_TYPES if name in names and name in PLAINER
     ]
     if "f32" in names and "s32" in names:  # arrays of one type can stand for each other
-        cuts += [partial(retyped, old="s32", new="f32"), partial(retyped, old="f32", new="s32")]
+        cuts.append(partial(retyped, old="s32", new="f32"))
+        if all(looped(i) is None for i in every):  # a loop without a counter asks whether a float is finite
+            cuts.append(partial(retyped, old="f32", new="s32"))
     if any(not leaf.is_row_major or (leaf.layout and leaf.layout.tail) for leaf in leaves):
         cuts.append(_row_major)
     if any(any(leaf.dynamic) for leaf in leaves):
@@ -235,6 +246,27 @@ def all_smaller(module: Module, least: int = 1) -> list[Cut]:
     return [*cuts, squeezed] if 1 in _sizes(module) else cuts
 
 
+def larger(module: Module) -> list[Cut]:
+    """Changes of all dimensions to one size, as far as the arrays stay quick to compute; the same without short
+    dimensions, such as those of a batch."""
+    sizes = [s for s in _sizes(module) if s > 1]
+    shapes = [leaf for c in module.computations for i in c.instructions for leaf in i.shape.leaves() if leaf.is_array]
+    changes: list[Cut] = []
+    for least in dict.fromkeys((2, SHORT)):
+        long = [s for s in sizes if s >= least]
+        for size in dict.fromkeys((max(long), *GROWN)) if long else ():
+            elements = sum(size ** sum(s >= least for s in shape.dimensions) for shape in shapes)
+            if elements <= MOST_GROWN and any(s != size for s in sizes):
+                change = as_matrices if len(long) < len(sizes) else resized
+                changes.append(partial(change, sizes=dict.fromkeys(sizes, 1) | dict.fromkeys(long, size)))
+    return list({repr(change): change for change in changes}.values())
+
+
+def as_matrices(module: Module, sizes: Mapping[int, int]) -> Module:
+    """Other sizes in place of these, and no dimensions of size 1."""
+    return squeezed(resized(module, sizes))
+
+
 def squeezed(module: Module) -> Module:
     """Without all dimensions of size 1. What only adds, removes or moves such dimensions goes."""
     computations = list(module.computations)
@@ -247,10 +279,10 @@ def squeezed(module: Module) -> Module:
             if moves and (shape.element_type, _long(shape)) == (operands[0].element_type, _long(operands[0])):
                 edit.replace_all_uses(i, i.operands[0])
             elif "dimensions" in i.attributes:
-                of = shape if i.shape.rank > operands[0].rank else operands[0]
-                kept = [n for n in i.ints("dimensions") if of.dimensions[n] > 1]
-                places = [sum(size > 1 for size in of.dimensions[:n]) for n in kept]
-                edit.set_attribute(i, "dimensions", Attribute.of(tuple(places)))
+                _squeeze_places(i, "dimensions", shape if i.shape.rank > operands[0].rank else operands[0])
+            for name, number in _PLACES_OF_OPERAND.items():
+                if name in i.attributes:
+                    _squeeze_places(i, name, operands[number])
         edit.sort(computation)
 
     def leaf(shape: Shape) -> Shape:
@@ -261,6 +293,13 @@ def squeezed(module: Module) -> Module:
         return replace(shape, dimensions=_long(shape), layout=layout, dynamic=())
 
     return _mapped(module, leaf, lambda value, shape: value.reshape(shape.dimensions))
+
+
+def _squeeze_places(i: Instruction, name: str, of: Shape) -> None:
+    """An attribute with places of a shape's dimensions, without those of size 1."""
+    kept = [n for n in i.ints(name) if of.dimensions[n] > 1]
+    places = [sum(size > 1 for size in of.dimensions[:n]) for n in kept]
+    edit.set_attribute(i, name, Attribute.of(tuple(places)))
 
 
 def _long(shape: Shape) -> tuple[int, ...]:
@@ -280,8 +319,8 @@ def _less(size: int) -> Iterable[int]:
 
 
 def resized(module: Module, sizes: Mapping[int, int]) -> Module:
-    """Other sizes in place of these, in the whole module: in shapes, in constants, which keep their first elements, and
-    in the attributes that hold sizes."""
+    """Other sizes in place of these, in the whole module: in shapes, in constants, which keep their first elements and
+    repeat the last ones, and in the attributes that hold sizes."""
     before = {i: (i.shape, [o.shape for o in i.operands]) for c in module.computations for i in c.instructions}
     for i, (shape, operands) in before.items():
         _resize_attributes(i, shape, operands, sizes)
@@ -289,7 +328,14 @@ def resized(module: Module, sizes: Mapping[int, int]) -> Module:
     def leaf(shape: Shape) -> Shape:
         return replace(shape, dimensions=tuple(sizes.get(n, n) for n in shape.dimensions))
 
-    return _mapped(module, leaf, lambda value, shape: value[tuple(map(slice, shape.dimensions))])
+    return _mapped(module, leaf, _resized_value)
+
+
+def _resized_value(value: Array, shape: Shape) -> Array:
+    """The first elements of a constant, or all of them and the last ones again."""
+    more = [(0, max(0, new - old)) for new, old in zip(shape.dimensions, value.shape, strict=True)]
+    padded = np.pad(value, more, mode="edge") if value.size and any(more) else value
+    return np.asarray(padded[tuple(map(slice, shape.dimensions))])
 
 
 def _resize_attributes(i: Instruction, shape: Shape, operands: list[Shape], sizes: Mapping[int, int]) -> None:

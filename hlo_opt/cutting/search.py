@@ -54,6 +54,10 @@ QUICK = 32
 """The least size of dimensions that come down at first, for the time of a try. Smaller arrays may get another kind of
 kernel, in which a fault of this one is not. Where they are 1, what reads another element reads none, and the operations
 that do so cannot stand for each other any more."""
+FEW = 32
+"""Instructions of a module of which all cuts are tried once more in larger arrays."""
+GROWTHS = 3
+"""So many forms with larger arrays, which show it, are cut: it takes long where a question does."""
 MANY = 64
 """So many entries or outputs are tried one by one; of more, halves."""
 
@@ -77,6 +81,11 @@ ShownFunction = Callable[[], Shown | None]
 def _instructions(module: Module) -> int:
     """Instructions of all computations."""
     return sum(len(c.instructions) for c in module.computations)
+
+
+def _of_text(module: Module, text: str, change: Cut) -> Module:
+    """A change of the module in a text."""
+    return change(read(text))
 
 
 class Reducer:
@@ -196,24 +205,58 @@ class Reducer:
     def _search(self) -> None:
         """Take cuts until none is left that shows it."""
         self._one(plainer.bare)
+        wide, fewest = self.text, size(self.module)[:2]
         is_simpler = True
         while is_simpler:
             before = size(self.module)
             self._entries()
             self._stretches()
             self._whole()
-            while True:
-                count = size(self.module)[:2]
-                self._chunks()
-                self._outputs()
-                self._loops()
-                self._called()
-                self._singles()
-                if size(self.module)[:2] >= count:
-                    break
+            self._fewer()
+            if size(self.module)[:2] < fewest:
+                wide, fewest = self.text, size(self.module)[:2]
             self._sizes()
             self._plainer()
-            is_simpler = simpler(size(self.module), before)
+            is_simpler = simpler(size(self.module), before) or self._grown(wide)
+
+    def _fewer(self) -> None:
+        """Fewer instructions, of dimensions as they are."""
+        while True:
+            count = size(self.module)[:2]
+            self._chunks()
+            self._outputs()
+            self._loops()
+            self._called()
+            self._singles()
+            if size(self.module)[:2] >= count:
+                break
+
+    def _grown(self, wide: str) -> bool:
+        """Whether there are fewer instructions in larger arrays, which come down again later: cuts that failed because
+        a small array gets another kernel, in which the fault is not. All dimensions have one size then, so that more
+        values can stand for each other. `wide`: a text of as many instructions, before dimensions came down, for where
+        none is left."""
+        if self.instructions > FEW:
+            return False
+        text, count = self.text, size(self.module)[:2]
+        changes, asked = plainer.larger(self.module), 0
+        if not changes:
+            changes = [partial(_of_text, text=wide, change=change) for change in plainer.larger(read(wide))]
+        for change in changes:
+            shown = self.trials.one(partial(self._ask, self._way, change)) if asked < GROWTHS else None
+            if shown is None:
+                continue
+            asked += 1
+            try:
+                self._take(shown.text)
+                self._fewer()
+            finally:
+                is_fewer = size(self.module)[:2] < count
+                if not is_fewer:
+                    self._take(text)
+            if is_fewer:
+                return True
+        return False
 
     # ---- tries
 

@@ -12,6 +12,7 @@ from functools import partial
 from hlo_opt.cutting.changes import InstructionChange, take
 from hlo_opt.ir import Computation, Instruction, edit
 from hlo_opt.ops import OpKind, find
+from hlo_opt.ops.sets import multiplies_matrices
 from hlo_opt.ops.writer import Writer
 
 
@@ -24,6 +25,9 @@ def stand_ins(i: Instruction, source: int | None) -> Iterator[InstructionChange]
     folds = spec.kind is OpKind.REDUCTION and not spec.is_library and len(i.operands) == 2
     if folds and i.ints("dimensions") and i.shape.type.is_float and i.operands[0].shape.type == i.shape.type:
         yield square_sum
+    if multiplies_matrices(i) and i.operands[0] is not i.operands[1]:
+        yield partial(own_square_sum, number=0)
+        yield partial(own_square_sum, number=1)
     if source is not None and i.shape.rank:
         yield partial(turn, number=source)
 
@@ -33,6 +37,18 @@ def square_sum(fold: Instruction) -> None:
     array = fold.operands[0]
     writer = Writer("product", fold.computation)
     take(fold, writer.sum_of_products(array, array, fold.ints("dimensions"), fold.shape))
+
+
+def own_square_sum(product: Instruction, number: int) -> None:
+    """The product of one operand with itself, element by element, in place of that with another one, summed over the
+    same dimensions: nothing needs the other one."""
+    array = product.operands[number]
+    summed = product.ints(("lhs_contracting_dims", "rhs_contracting_dims")[number])
+    left = tuple(size for place, size in enumerate(array.shape.dimensions) if place not in summed)
+    if left != product.shape.dimensions:
+        raise ValueError("the result has dimensions of the other one")
+    writer = Writer("product", product.computation)
+    take(product, writer.sum_of_products(array, array, summed, product.shape))
 
 
 def turn(i: Instruction, number: int) -> None:

@@ -173,3 +173,67 @@ ENTRY e {
     inputs = [np.arange(6, dtype=np.float32).reshape(1, 3, 1, 2), np.arange(3, dtype=np.float32).reshape(3, 1)]
     want = hlo_opt.evaluate(module, inputs)[0].reshape(3)
     np.testing.assert_array_equal(hlo_opt.evaluate(after, [inputs[0].reshape(3, 2), inputs[1].reshape(3)])[0], want)
+
+
+BATCHES = """HloModule m
+ENTRY e {
+  q = f32[2,1,10,20]{3,2,1,0} parameter(0)
+  k = f32[2,30,1,20]{3,2,1,0} parameter(1)
+  ROOT d = f32[2,1,10,30]{3,2,1,0} dot(q, k), lhs_batch_dims={0,1}, lhs_contracting_dims={3}, rhs_batch_dims={0,2}, rhs_contracting_dims={3}
+}
+"""
+
+
+def test_dimensions_of_size_one_of_a_product_go():
+    module = hlo_opt.parse(BATCHES)
+    after = sound(plainer.squeezed(edit.clone_module(module)))
+    assert [str(i.shape) for i in after.entry.instructions] == [
+        "f32[2,10,20]{2,1,0}",
+        "f32[2,30,20]{2,1,0}",
+        "f32[2,10,30]{2,1,0}",
+    ]
+    q, k = (np.arange(n, dtype=np.float32).reshape(s) for n, s in ((400, (2, 1, 10, 20)), (1200, (2, 30, 1, 20))))
+    want = hlo_opt.evaluate(module, [q, k])[0].reshape(2, 10, 30)
+    np.testing.assert_array_equal(hlo_opt.evaluate(after, [q.reshape(2, 10, 20), k.reshape(2, 30, 20)])[0], want)
+
+
+def test_dimensions_grow_to_one_size_and_those_of_batches_go():
+    changes = plainer.larger(hlo_opt.parse(BATCHES))
+    found = []
+    for change in changes:
+        after = sound(change(hlo_opt.parse(BATCHES)))
+        found.append({i.shape.dimensions for i in after.entry.instructions})
+    assert found == [
+        {(30, 1, 30, 30), (30, 30, 1, 30)},
+        {(64, 1, 64, 64), (64, 64, 1, 64)},
+        {(30, 30)},
+        {(256, 256)},
+        {(64, 64)},
+    ]
+
+
+def test_constants_grow_with_their_dimensions():
+    text = "HloModule m\nENTRY e {\n  c = f32[3]{0} constant({1, 2, 3})\n  z = f32[] constant(4)\n  b = f32[3]{0} broadcast(z), dimensions={}\n  ROOT a = f32[3]{0} add(c, b)\n}\n"
+    after = sound(plainer.resized(hlo_opt.parse(text), {3: 5}))
+    np.testing.assert_array_equal(hlo_opt.evaluate(after, [])[0], [5, 6, 7, 7, 7])
+
+
+def test_floats_become_integers_only_without_a_loop():
+    text = "HloModule m\nENTRY e {\n  p = f32[3]{0} parameter(0)\n  ROOT c = s32[3]{0} convert(p)\n}\n"
+    loop = """HloModule m
+body {
+  ROOT u = f32[3]{0} parameter(0)
+}
+condition {
+  u = f32[3]{0} parameter(0)
+  ROOT c = pred[] constant(false)
+}
+ENTRY e {
+  p = f32[3]{0} parameter(0)
+  w = f32[3]{0} while(p), condition=condition, body=body
+  ROOT c = s32[3]{0} convert(w)
+}
+"""
+    for given, expected in ((text, True), (loop, False)):
+        cuts = [c for c in plainer.plainer(hlo_opt.parse(given)) if getattr(c, "keywords", {}).get("new") == "s32"]
+        assert bool(cuts) == expected

@@ -202,3 +202,20 @@ def test_every_module_on_the_way_is_compiled_by_xla(name, opcode, monkeypatch):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+class LongOrTwo:
+    """A question that a sine shows by itself in a long array only."""
+
+    def ways(self):
+        return [self.ask]
+
+    def ask(self, module, text):
+        is_long = any(d >= 64 for i in module.entry.instructions for d in i.shape.dimensions)
+        return "yes" if " sine(" in text and (is_long or " cosine(" in text) else None
+
+
+def test_arrays_grow_again_where_that_takes_fewer_instructions():
+    text = "HloModule m\nENTRY e {\n  p = f32[32]{0} parameter(0)\n  s = f32[32]{0} sine(p)\n  ROOT r = f32[32]{0} cosine(s)\n}\n"
+    found = reduced(text, LongOrTwo())
+    assert found.instructions == 2 and "f32[64]" in found.text

@@ -54,3 +54,38 @@ def test_what_is_computed_from_an_array_of_its_shape_becomes_that_array_turned()
 def test_nothing_stands_in_for_a_sum_of_integers_or_of_nothing(old, new):
     reduce = list(hlo_opt.parse(TEXT.replace(old, new)).entry.instructions)[2]
     assert list(stand_ins.stand_ins(reduce, None)) == []
+
+
+PRODUCT = """HloModule m
+turn {
+  p = f32[3,4] parameter(0)
+  q = f32[4,2] parameter(1)
+  v = f32[4] parameter(2)
+  d = f32[3] dot(p, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  e = f32[3,2] dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = (f32[3], f32[3,2]) tuple(d, e)
+}
+ENTRY e {
+  p = f32[3,4] parameter(0)
+  q = f32[4,2] parameter(1)
+  v = f32[4] parameter(2)
+  ROOT c = (f32[3], f32[3,2]) call(p, q, v), to_apply=turn
+}
+"""
+
+
+def test_a_product_becomes_that_of_one_operand_with_itself_where_the_result_has_no_dimension_of_the_other():
+    tried = []
+    for name, number in (("d", 0), ("d", 1), ("e", 0), ("e", 1)):
+        module = hlo_opt.parse(PRODUCT)
+        product = next(i for c in module.computations for i in c.instructions if i.name == name)
+        try:
+            stand_ins.own_square_sum(product, number)
+        except ValueError:
+            continue
+        tried.append((name, number))
+        after = hlo_opt.parse(str(tidied(module)))
+        hlo_opt.verify(after)
+        values = [np.arange(n, dtype=np.float32).reshape(s) for n, s in ((12, (3, 4)), (8, (4, 2)), (4, (4,)))]
+        np.testing.assert_allclose(hlo_opt.evaluate(after, values)[0], (values[0] ** 2).sum(1))
+    assert tried == [("d", 0)]

@@ -193,7 +193,8 @@ def _only_casts(change: Change) -> bool:
 
 def _retypes(change: Change, homes: Mapping[FlatSite, Change]) -> bool:
     """Whether something that reads a cast, perhaps through operations of one operand, has another type because of it:
-    not where it reads a second operand of another type, which the cast was made to match."""
+    not where it reads a second operand of another type, which the cast was made to match. Nor does a cast to a wider
+    type decide where one to a narrower type of another operand came or went: what is left is promoted."""
     for site in change.sites:
         for reader in _readers(site):
             seen = site
@@ -201,7 +202,26 @@ def _retypes(change: Change, homes: Mapping[FlatSite, Change]) -> bool:
                 others = [homes.get(s) for s, _ in reader.inputs if s is not seen]
                 if any(o is not None and _has(o, TYPE) and not _follows(o, homes) for o in others):
                     break
+                if _bits(site) > 0 and any(map(_narrows, _beside(reader, seen, homes))):
+                    break
                 if len(reader.inputs) > 1 or not reader.users:
                     return True
                 seen, reader = reader, reader.users[0][0]
     return False
+
+
+def _bits(site: FlatSite) -> int:
+    """How much wider the elements of a cast are than those that it reads; negative where they are narrower."""
+    return site.instruction.shape.type.bits - site.inputs[0][0].instruction.shape.type.bits
+
+
+def _beside(reader: FlatSite, seen: FlatSite, homes: Mapping[FlatSite, Change]) -> Iterable[Change]:
+    """What changed of the other operands of an operation, in either text."""
+    texts = [reader] if reader.partner is None else [reader, reader.partner]
+    near = (homes.get(s) for text in texts for s in _inputs(text) if s is not seen)
+    return (change for change in near if change is not None)
+
+
+def _narrows(change: Change) -> bool:
+    """Whether a cast to a narrower type came or went."""
+    return _only_casts(change) and any(_bits(site) < 0 for site in change.sites)

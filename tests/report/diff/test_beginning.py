@@ -216,3 +216,23 @@ def test_a_gradient_comes_after_what_it_is_the_gradient_of():
     )
     other = text.replace("constant(0.5)", "constant(0.25)").replace("constant(2)", "constant(4)")
     assert first(text, other) == "k"
+
+
+PROMOTED = """HloModule m
+ENTRY e {
+  x = f32[64,32]{1,0} parameter(0)
+  w = f32[32,16]{1,0} parameter(1)
+  z = f32[64,32]{1,0} sine(x)
+  u = bf16[32,16]{1,0} convert(w)
+  %s
+  ROOT out = %s[64,16]{1,0} tanh(y)
+}
+"""
+DOT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+
+
+def test_a_cast_to_a_wider_type_comes_with_one_to_a_narrower_type_that_is_gone():
+    narrow = f"narrow = bf16[64,32]{{1,0}} convert(z)\n  y = bf16[64,16]{{1,0}} dot(narrow, u), {DOT}"
+    wide = f"wide = f32[32,16]{{1,0}} convert(u)\n  y = f32[64,16]{{1,0}} dot(z, wide), {DOT}"
+    old, new = PROMOTED % (narrow, "bf16"), PROMOTED % (wide, "f32")
+    assert first(old, new) == first(new, old) == "narrow"

@@ -58,6 +58,8 @@ class Similar:
             return 0.0
         if (a.parameter_number is None) != (b.parameter_number is None):
             return 0.0
+        if not above and _are_of_others(one, other):
+            return 0.0
         if not a.shape.is_tuple and not b.shape.is_tuple:
             points += 0.75 * (a.shape.dimensions == b.shape.dimensions) + 0.5 * (
                 a.shape.element_type == b.shape.element_type
@@ -84,6 +86,15 @@ def _shared(one: FlatSite, other: FlatSite) -> tuple[float, float]:
     if one.roots and one.roots == other.roots and not readers and not others:
         below = 1.0
     return above, below
+
+
+def _are_of_others(one: FlatSite, other: FlatSite) -> bool:
+    """Whether both read matched values alone, none in common, and have other dimensions: two values in one place, such
+    as the operands of a product of which another one is converted now."""
+    sources = [s for site in (one, other) for s, _ in site.inputs]
+    shapes = [site.instruction.shape for site in (one, other)]
+    is_matched = bool(one.inputs and other.inputs) and all(s.partner is not None for s in sources)
+    return is_matched and all(s.is_array for s in shapes) and shapes[0].dimensions != shapes[1].dimensions
 
 
 def _overlap(mine: dict[FlatSite, float], theirs: dict[FlatSite, float]) -> float:
