@@ -18,6 +18,7 @@ from hlo_opt.evaluate.threads import bounded_libraries, processors
 from hlo_opt.ir import Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts, exchanges
+from hlo_opt.runtime.host.crashes import STATUS, crash
 from hlo_opt.runtime.host.library import HostLibrary, KernelForm
 from hlo_opt.runtime.host.own_routines import routine, runner
 from hlo_opt.runtime.host.words import HostCall, ProgramWords, RoutineWords, words_of
@@ -141,6 +142,13 @@ class HostProgram:
         finally:
             self.launches, self.devices = launches, math.prod(counts(self.schedule.module))
 
+    def crashed(self, status: int, number: int) -> BackendError:
+        """The error of a run that ended in a function of the program with such a status."""
+        kernels = self.schedule.kernels
+        if number < len(kernels):
+            return self._library.crashed(status, kernels[number], self.schedule)
+        return crash(status, f"the routine {self.words.own[number - len(kernels)]} of the host")
+
     def constants(self) -> list[Array]:
         """What the words call constants, as they lie in memory; of what differs from device to device, that of one that
         is alone."""
@@ -243,6 +251,8 @@ class _Run:
         ]
 
     def _check(self, status: int) -> None:
+        if status > STATUS:
+            raise self.owner.crashed(status, self.program.at_instruction)
         if status == _FIBRES:
             kernel = self.owner.schedule.kernels[self.program.at_instruction]
             raise self.owner._library.fault(kernel)
