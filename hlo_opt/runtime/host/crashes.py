@@ -24,6 +24,17 @@ STATUS = 64
 _guards = 0
 
 
+def are_told() -> bool:
+    """Whether somebody asks for it now."""
+    return _guards > 0
+
+
+def address() -> int:
+    """What the last crash was about, where it was an access to memory."""
+    found: int | None = runtime().hlo_crash_address()
+    return found or 0
+
+
 @contextmanager
 def crashes_told(wished: bool = True) -> Iterator[None]:
     """While it is open, a kernel on the host that crashes raises BackendError (HLO532), in any thread of the process;

@@ -21,11 +21,15 @@ HLO_OF_THREAD int crash_signal;         // the signal that ended this thread's l
 
 static struct sigaction crash_previous[crash_kinds];
 static pthread_mutex_t crash_lock = PTHREAD_MUTEX_INITIALIZER;
-static int crash_guards;  // how many ask for it
+static int crash_guards;     // how many ask for it
+static void* crash_address;  // what the last crash was about
 
 static void on_crash(int signal, siginfo_t* info, void*) {
   const bool is_fault = info->si_code > 0;  // no other process sent it
-  if (crash_place && is_fault) siglongjmp(*crash_place, signal);
+  if (crash_place && is_fault) {
+    __atomic_store_n(&crash_address, info->si_addr, __ATOMIC_RELAXED);
+    siglongjmp(*crash_place, signal);
+  }
   for (int k = 0; k < crash_kinds; ++k)
     if (crash_signals[k] == signal) sigaction(signal, &crash_previous[k], 0);
   if (!is_fault) raise(signal);  // a fault comes again by itself
@@ -49,6 +53,10 @@ extern "C" __attribute__((visibility("default"))) void hlo_guard(int more) {
     }
   }
   pthread_mutex_unlock(&crash_lock);
+}
+
+extern "C" __attribute__((visibility("default"))) void* hlo_crash_address() {
+  return __atomic_load_n(&crash_address, __ATOMIC_RELAXED);
 }
 
 static inline bool is_guarded() { return __atomic_load_n(&crash_guards, __ATOMIC_RELAXED) > 0; }

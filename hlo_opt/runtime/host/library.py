@@ -128,7 +128,7 @@ class HostLibrary:
             return CheckError(f"the kernel {kernel.symbol}: {finding.decode()}", code="HLO721")
         return BackendError(f"no memory for the threads of {kernel.symbol}", code="HLO512")
 
-    def crashed(self, status: int, kernel: Kernel, schedule: Schedule | None = None) -> BackendError:
+    def crashed(self, status: int, kernel: Kernel, schedule: Schedule | None = None, where: str = "") -> BackendError:
         """The error of a kernel that crashed; with its schedule, what it computes is named. What the library keeps
         between launches is no longer sound, so the next who wants it gets a copy."""
         _unsound.add(self.path)
@@ -136,7 +136,7 @@ class HostLibrary:
         computed = [op.instruction for op in launches if op.kernel.symbol == kernel.symbol]
         names = f", which computes {', '.join(dict.fromkeys(i.name for i in computed))}," if computed else ""
         span = schedule.module.span(computed[0]) if schedule is not None and computed else None
-        return crash(status, f"the kernel {kernel.symbol}{names}", f" in the {self._form} form", span)
+        return crash(status, f"the kernel {kernel.symbol}{names}", f" in the {self._form} form{where}", span)
 
 
 _unsound: set[str] = set()

@@ -112,6 +112,7 @@ def runtime() -> ctypes.CDLL:
     library.hlo_run.argtypes = [pointer, word, pointer, pointer, pointer, pointer]
     library.hlo_launch.argtypes = [pointer, pointer, word, word]
     library.hlo_guard.argtypes, library.hlo_guard.restype = [ctypes.c_int], None
+    library.hlo_crash_address.restype = pointer
     return library
 
 
