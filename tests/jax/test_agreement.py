@@ -195,6 +195,52 @@ def test_without_bounds_results_must_be_near(fault: HloOptError, monkeypatch: py
         assert (found and found.code) == code
 
 
+@pytest.mark.parametrize("piece", [agreement.PIECE, 3])
+@pytest.mark.parametrize(
+    ("wanted", "off", "excess"),
+    [
+        ([1] * 9, {2: 40, 5: -17, 7: 15}, [24, 1]),  # 16 roundings of the element
+        ([1] * 9 + [100], {2: 399, 3: 408}, [8]),  # four of the largest
+        ([128] * 9 + [1], {9: 2040}, []),  # 16 of the middle one
+        ([1] * 9 + [1024], {9: 16 << 10}, []),
+        ([1] * 9 + [1024], {9: 17 << 10}, [1 << 10]),
+        ([0, 0, 0], {1: 1}, [1]),
+        ([np.inf, np.nan, 1], {}, []),
+        ([np.inf, 1, 1], {0: -np.inf, 1: np.nan}, [np.inf, np.inf]),
+    ],
+)
+def test_what_is_more_than_a_few_roundings(
+    wanted: list[float], off: dict[int, float], excess: list[float], piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`off`: by how many roundings of one elements are off."""
+    monkeypatch.setattr(agreement, "PIECE", piece)
+    eps = float(np.finfo(np.float32).eps)
+    right = np.float32(wanted)
+    given = right.copy()
+    for k, roundings in off.items():
+        given[k] = right[k] + roundings * eps if np.isfinite(roundings) else roundings
+    np.testing.assert_allclose(agreement._excess(given, right) / eps, excess, rtol=1e-6)
+
+
+def test_of_narrow_types_fewer_roundings_are_few() -> None:
+    right = np.ones(5, ml_dtypes.bfloat16)
+    for roundings, excess in ((2, []), (3, [1])):
+        given = right.copy()
+        given[1] += ml_dtypes.bfloat16(roundings * 2.0**-7)
+        np.testing.assert_allclose(agreement._excess(given, right) * 2**7, excess)
+    wide = np.ones(5, np.float32)
+    assert not agreement._excess(wide + np.float32(10 * 2.0**-23), wide).size
+
+
+def test_moves_cover_eight_times_as_far_and_eight_times_as_many() -> None:
+    def covered(own: list[float], *moves: list[float]) -> bool:
+        return agreement._covered(np.array(own), [np.array(m) for m in moves])
+
+    assert covered([8.0] * 8, [1.0]) and covered([16.0] * 8 + [8.0] * 8, [2.0, 1.0])
+    assert not covered([8.0] * 9, [1.0]) and not covered([8.5], [1.0]) and not covered([1.0], [])
+    assert covered([8.0], [0.5], [1.0]) and covered([8.0], [1.0], [0.5]) and covered([], [])
+
+
 # ---- in the hook
 
 
