@@ -34,6 +34,7 @@ from hlo_opt.runtime.check.compare import check, on_named_devices
 from hlo_opt.runtime.check.forms import FORMS, CheckedForms
 from hlo_opt.runtime.executable import choose_backend, compile
 from hlo_opt.runtime.host.compiler import has_compiler
+from hlo_opt.runtime.host.crashes import crashes_told
 from hlo_opt.text import parse, verify
 
 Fuse = Callable[[Module], Outcome]
@@ -43,7 +44,7 @@ NAN = "nan"
 FUSE_FAILS, RUN_FAILS = "fuse fails", "run fails"
 CHECK_FAILS = ("fuse --check fails", "check fails")
 ENDED = "run: no end"
-"""The answer of a module of which a kernel crashes or does not come to an end."""
+"""The answer of a module of which a kernel does not come to an end, or takes the process with it."""
 FUSING_ENDED = "fuse: no end"
 """The answer of a module that fusing crashes on or does not come to an end with."""
 DIFFERS, IN_LANES = "differs", "differs in the lanes form only"
@@ -200,7 +201,8 @@ class RunFails:
         try:
             executable, inputs = compile(module, self.backend), device_inputs(module, self.seed)
             leave(ENDED, self.limit)
-            executable.run_devices(inputs)
+            with crashes_told(executable.backend == "host"):
+                executable.run_devices(inputs)
         except TimeoutError:
             raise
         except Exception as failure:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from hlo_opt.diag import HloOptError
+from hlo_opt.diag import BackendError, HloOptError
 from hlo_opt.diag.time_limit import TimeUpError, check_time, time_until
 from hlo_opt.evaluate.elided import elided_constants
 from hlo_opt.evaluate.memory import bytes_of, check_memory, default_limit
@@ -28,6 +28,7 @@ from hlo_opt.ir.values import Array
 from hlo_opt.ops.spread import picked
 from hlo_opt.ops.values import ROWS, VALUE
 from hlo_opt.runtime.differences import Enclosure, far_apart, is_floating, real_parts
+from hlo_opt.runtime.host.crashes import CRASHED
 from hlo_opt.runtime.rounding.analysis import analyse_devices
 from hlo_opt.runtime.rounding.verdict import enclosures
 
@@ -57,12 +58,13 @@ SAMPLE = 1 << 14
 Run = Callable[[Sequence[Array]], Sequence[Array]]
 """Results for inputs."""
 
-WRONG, UNDECIDED = "JAX212", "JAX213"
+WRONG, UNDECIDED, CRASHES = "JAX212", "JAX213", "JAX214"
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Why results of ours are not accepted. `code`: `WRONG`, or `UNDECIDED` where that could not be told in time."""
+    """Why results of ours are not accepted. `code`: `WRONG`, `UNDECIDED` where that could not be told in time, or
+    `CRASHES` where there are none."""
 
     code: str
     text: str
@@ -70,8 +72,13 @@ class Disagreement:
 
 def disagreement(module: Module, ours: Run, theirs: Run, inputs: Sequence[Array]) -> Disagreement | None:
     """What is wrong with results of ours for a module; None where nothing is. `theirs` runs XLA's code. Raises what
-    both raise, and TimeUpError where the caller has no time left."""
-    given = ours(inputs)
+    both raise, but for a crash of ours, and TimeUpError where the caller has no time left."""
+    try:
+        given = ours(inputs)
+    except BackendError as fault:
+        if fault.code != CRASHED:
+            raise
+        return Disagreement(CRASHES, fault.message)
     begun = time.monotonic()
     wanted = theirs(inputs)
     seconds = time.monotonic() - begun

@@ -17,7 +17,7 @@ struct Program {
   Word depth;
 };
 typedef int (*Runner)(Program*, Word, void**, char*, void*, void**);
-enum { status_fine = 0, status_pause = 5 };
+enum { status_fine = 0, status_pause = 5, status_crashed = 64 };
 
 // ---- a region; hlo_opt/jax/handler.py has the same
 
@@ -112,6 +112,9 @@ static ffi::Error execute(State* state, ffi::RemainingArgs args, ffi::RemainingR
   __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED);
   if (status != status_fine) {
     memory.trim();
+    if (status > status_crashed)  // only while that is asked for
+      return ffi::Error(ffi::ErrorCode::kInternal,
+                        "hlo_opt: a kernel crashed, " + std::to_string(status - status_crashed));
     return ffi::Error(ffi::ErrorCode::kResourceExhausted, "hlo_opt: a kernel found no memory");
   }
   for (Word k = 0; k < r.output_count; ++k) {

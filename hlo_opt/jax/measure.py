@@ -6,10 +6,12 @@ hook replaces that by the region.
 
 from __future__ import annotations
 
+import re
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import NamedTuple, Protocol
@@ -24,6 +26,7 @@ from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.ir import Module, Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.jax import placeholder
+from hlo_opt.runtime.host.crashes import STATUS, crash, crashes_told
 from hlo_opt.text import parse
 
 ENOUGH, LEAST = 150, 3
@@ -183,15 +186,16 @@ class Runnable:
         return _compiled(self.message, self.inputs, self.outputs)
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
-        """The results for inputs. Raises what XLA raises, and BackendError as `_compiled`."""
-        with _one_at_a_time, jax.enable_x64(True):
+        """The results for inputs. Raises what XLA raises, and BackendError as `_compiled` and `crashes_named`."""
+        with _one_at_a_time, jax.enable_x64(True), crashes_named():
             return [np.asarray(a) for a in self.executable.execute(_on_device(inputs))]
 
 
 def compared(ours: Runnable, theirs: Runnable, inputs: Sequence[Array]) -> Times:
     """Microseconds of a run of our form and of theirs, which have the same inputs and outputs, by `least_won`. Each
-    series has arrays of its own, because their addresses affect the time. Raises what XLA raises."""
-    with _one_at_a_time, jax.enable_x64(True):
+    series has arrays of its own, because their addresses affect the time. Raises what XLA raises, and BackendError as
+    `crashes_named`."""
+    with _one_at_a_time, jax.enable_x64(True), crashes_named():
 
         def runs() -> tuple[TimedRun, TimedRun]:
             arrays = _on_device(inputs)
@@ -211,6 +215,24 @@ def bound(theirs: Runnable, inputs: Sequence[Array], *, is_whole: bool) -> Times
 @cache
 def _nothing(is_whole: bool) -> Runnable:
     return runnable(parse("HloModule m\n\nENTRY e {\n  ROOT zero = f32[1]{0} constant({0})\n}\n"), is_whole=is_whole)
+
+
+_CRASH = re.compile(r"hlo_opt: a kernel crashed, (\d+)")
+"""What the handler says."""
+
+
+@contextmanager
+def crashes_named() -> Iterator[None]:
+    """While it is open, a kernel of ours that crashes raises BackendError (HLO532) instead of what XLA makes of it; it
+    ends the run, not the user's process."""
+    with crashes_told():
+        try:
+            yield
+        except jax.errors.JaxRuntimeError as fault:
+            found = _CRASH.search(str(fault))
+            if found is None:
+                raise
+            raise crash(STATUS + int(found[1]), "a kernel") from fault
 
 
 def _on_device(inputs: Sequence[Array]) -> list[jax.Array]:

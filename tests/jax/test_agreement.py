@@ -14,6 +14,7 @@ import pytest
 from jax import lax
 
 import hlo_opt.jax
+from hlo_opt.diag import EvaluationError, HloOptError
 from hlo_opt.diag.time_limit import TimeUpError, time_until
 from hlo_opt.evaluate import evaluate
 from hlo_opt.ir import Module
@@ -21,6 +22,7 @@ from hlo_opt.ir.values import Array
 from hlo_opt.jax import agreement, decide, measure, regions
 from hlo_opt.jax.agreement import disagreement, rounded_off
 from hlo_opt.jax.calls import call_text
+from hlo_opt.runtime.host import library
 from hlo_opt.text import parse
 from hlo_opt.text.aliases import ALIASES
 
@@ -131,6 +133,112 @@ def test_inputs_are_moved_by_a_rounding() -> None:
     a, b, c = rounded_off([x, n, z], np.random.default_rng(0))
     assert (np.abs(a[:2] / x[:2] - 1) > 0).all() and np.allclose(a[:3], x[:3], 3e-7) and a[3] == np.inf
     assert b is n and c.dtype == z.dtype and c != z
+    np.testing.assert_allclose(c, z, 3e-7)
+
+
+TWO = SUM.replace("ROOT r =", "r =").replace(
+    "sine(d)\n", "sine(d)\n  ROOT t = (f32[256]{0}, f32[256]{0}) tuple(r, x)\n"
+)
+
+
+def test_each_result_is_judged_by_itself() -> None:
+    """Of two, one moves as XLA's own do, and hides nothing of the other."""
+    two = parse(TWO)
+
+    def ours(inputs: Sequence[Array]) -> list[Array]:
+        moved, same = (np.array(r) for r in exact(two)(rounded_off(inputs, np.random.default_rng(9))))
+        same[3] += 0.5
+        return [moved, same]
+
+    found = disagreement(two, ours, exact(two), [X])
+    assert found is not None and found.code == "JAX212" and found.text.startswith("result 1[")
+
+
+def test_what_moves_as_far_as_xlas_own_needs_no_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> None:
+        raise AssertionError
+
+    def ours(inputs: Sequence[Array]) -> Sequence[Array]:
+        return far(rounded_off(inputs, np.random.default_rng(9)))
+
+    far = exact(parse(SUM.replace("subtract(x, m)", "power(m, x)").replace("sine(d)", "exponential(d)")))
+    monkeypatch.setattr(agreement, "_outside_bounds", never)
+    assert disagreement(parse(SUM), ours, far, [X]) is None
+    with pytest.raises(AssertionError):
+        disagreement(parse(SUM), planted(lambda r: r.fill(0)), far, [X])
+
+
+def test_a_slow_program_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = 0
+
+    def slow(inputs: Sequence[Array]) -> Sequence[Array]:
+        nonlocal runs
+        runs += 1
+        time.sleep(0.05)
+        return exact(parse(SUM))(inputs)
+
+    monkeypatch.setattr(agreement, "SECONDS", 0.1)
+    for part, code in ((1e-4, None), (1e-2, "JAX213")):
+        found = disagreement(parse(SUM), planted(lambda r, p=part: r.__iadd__(p)), slow, [X])
+        assert (found and found.code) == code
+    assert runs == 2
+
+
+@pytest.mark.parametrize("fault", [EvaluationError("none"), TimeUpError("late")])
+def test_without_bounds_results_must_be_near(fault: HloOptError, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(*_: Any, **_how: Any) -> None:
+        raise fault
+
+    monkeypatch.setattr(agreement, "analyse_devices", without)
+    for part, code in ((1e-4, None), (1e-2, "JAX213")):
+        found = disagreement(parse(SUM), planted(lambda r, p=part: r.__iadd__(p)), exact(parse(SUM)), [X])
+        assert (found and found.code) == code
+
+
+@pytest.mark.parametrize("piece", [agreement.PIECE, 3])
+@pytest.mark.parametrize(
+    ("wanted", "off", "excess"),
+    [
+        ([1] * 9, {2: 40, 5: -17, 7: 15}, [24, 1]),  # 16 roundings of the element
+        ([1] * 9 + [100], {2: 399, 3: 408}, [8]),  # four of the largest
+        ([128] * 9 + [1], {9: 2040}, []),  # 16 of the middle one
+        ([1] * 9 + [1024], {9: 16 << 10}, []),
+        ([1] * 9 + [1024], {9: 17 << 10}, [1 << 10]),
+        ([0, 0, 0], {1: 1}, [1]),
+        ([np.inf, np.nan, 1], {}, []),
+        ([np.inf, 1, 1], {0: -np.inf, 1: np.nan}, [np.inf, np.inf]),
+    ],
+)
+def test_what_is_more_than_a_few_roundings(
+    wanted: list[float], off: dict[int, float], excess: list[float], piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`off`: by how many roundings of one elements are off."""
+    monkeypatch.setattr(agreement, "PIECE", piece)
+    eps = float(np.finfo(np.float32).eps)
+    right = np.float32(wanted)
+    given = right.copy()
+    for k, roundings in off.items():
+        given[k] = right[k] + roundings * eps if np.isfinite(roundings) else roundings
+    np.testing.assert_allclose(agreement._excess(given, right) / eps, excess, rtol=1e-6)
+
+
+def test_of_narrow_types_fewer_roundings_are_few() -> None:
+    right = np.ones(5, ml_dtypes.bfloat16)
+    for roundings, excess in ((2, []), (3, [1])):
+        given = right.copy()
+        given[1] += ml_dtypes.bfloat16(roundings * 2.0**-7)
+        np.testing.assert_allclose(agreement._excess(given, right) * 2**7, excess)
+    wide = np.ones(5, np.float32)
+    assert not agreement._excess(wide + np.float32(10 * 2.0**-23), wide).size
+
+
+def test_moves_cover_eight_times_as_far_and_eight_times_as_many() -> None:
+    def covered(own: list[float], *moves: list[float]) -> bool:
+        return agreement._covered(np.array(own), [np.array(m) for m in moves])
+
+    assert covered([8.0] * 8, [1.0]) and covered([16.0] * 8 + [8.0] * 8, [2.0, 1.0])
+    assert not covered([8.0] * 9, [1.0]) and not covered([8.5], [1.0]) and not covered([1.0], [])
+    assert covered([8.0], [0.5], [1.0]) and covered([8.0], [1.0], [0.5]) and covered([], [])
 
 
 # ---- in the hook
@@ -156,6 +264,21 @@ def test_a_wrong_kernel_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not report.replaced and report.count("JAX212") >= 1, str(report)
     assert "kernels of ours are wrong, please report it: result 0[0, " in str(report)
     assert report.summary.endswith("1 left: kernels of ours give other results")
+
+
+@pytest.mark.usefixtures("winning", "empty_cache")
+def test_a_kernel_that_crashes_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    unit = library.lanes_unit
+    monkeypatch.setattr(
+        library,
+        "lanes_unit",
+        lambda kernels: unit(kernels).replace("long long last) {", "long long last) { *(volatile int*)8 = 1;"),
+    )
+    with hlo_opt.jax.fusing(min_saving_us=0, wait=True) as report:
+        found = jax.jit(lambda x: jnp.sin(x) * 3 + 1)(X)
+    np.testing.assert_allclose(found, np.sin(X) * 3 + 1, 1e-5, 1e-5)
+    assert not report.replaced and report.count("JAX214") >= 1, str(report)
+    assert "please report it: a kernel crashed: Segmentation fault (SIGSEGV)" in str(report)
 
 
 @pytest.mark.usefixtures("winning", "empty_cache")

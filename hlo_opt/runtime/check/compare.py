@@ -33,6 +33,7 @@ from hlo_opt.runtime.check.forms import CheckedForms, being_built, built, forms_
 from hlo_opt.runtime.check.mistakes import Tried, tried
 from hlo_opt.runtime.differences import ElementDifference, OutputReport, over_devices, over_draws, over_forms
 from hlo_opt.runtime.executable import Executable, entry_inputs, entry_shapes
+from hlo_opt.runtime.host.crashes import crashes_told
 from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.rounding.analysis import Analysis, analyse_devices
 from hlo_opt.runtime.rounding.verdict import compared
@@ -287,7 +288,8 @@ def _run_to_end(
     """The outputs on every device. Raises CheckError where loops take more than `most` iterations, those of the
     original `steps`, or where the module returns another number of arrays."""
     try:
-        actual = executable.run_devices(draw.inputs)
+        with crashes_told(executable.backend == "host"):
+            actual = executable.run_devices(draw.inputs)
     except EndlessError as error:
         raise CheckError(
             f"loops of {fused.name} go on after {most} iterations; those of {original.name} end after {steps}",

@@ -18,6 +18,7 @@ from hlo_opt.ir import Instruction, Module, edit
 from hlo_opt.ir.values import Array
 from hlo_opt.runtime.differences import far_apart
 from hlo_opt.runtime.executable import Executable, choose_backend, compile
+from hlo_opt.runtime.host.crashes import crashes_told
 from hlo_opt.runtime.host.library import HostDevice, HostLibrary, KernelForm
 from hlo_opt.runtime.numpy import Reference, from_memory
 from hlo_opt.runtime.schedule import Schedule
@@ -116,7 +117,8 @@ def kernel_at_fault(executable: Executable, inputs: Sequence[Array], max_steps: 
         return ""
     try:
         device = _BothForms(schedule)
-        Executor(schedule, device, max_steps).run(inputs)
+        with crashes_told():
+            Executor(schedule, device, max_steps).run(inputs)
     except _FoundError as found:
         (kernel,) = found.args
         names = dict.fromkeys(i.name for i in device.instructions(kernel))

@@ -70,6 +70,13 @@ PLAINER = (("-fno-tree-loop-if-convert",), ("-fno-tree-vectorize", "-fno-openmp-
 """Flags for units at which a compiler stopped so: no vector code of what stands under a condition (GCC 12 makes
 instructions that no processor has of the larger of two bytes under one), then none at all."""
 
+SAVED, SHORT = "-save-temps=obj", "-mno-avx512vl"
+"""GCC (12 to 14 at least) makes a blend with memory of a load under a mask, where the mask is a constant and the vector
+has 32 bytes or fewer: `vblendps $15, 32(%rsi), ...`. That reads all of the vector, also behind the end of an array,
+where the next page may be missing. So the assembler's text is kept and looked at, and a unit with such an instruction
+is built again, without masks for short vectors."""
+_BLEND = re.compile(r"\tv(?:blendp[sd]|pblend[dw])\t\$\d+, [^,(%]*\((?!%rip)")
+
 OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
 """Signals that a compiler does not end by itself with: a system without memory ends what it likes, as does who shuts a
 machine down."""
@@ -161,7 +168,8 @@ def processor(command: tuple[str, ...]) -> Processor:
 
 def _more(macros: str) -> tuple[str, ...]:
     """The flags for a compiler and a processor, by the macros that it sets."""
-    return (*(NO_MMX if "__MMX__" in macros else ()), *(() if "__clang__" in macros else GCC_FLAGS))
+    gcc = () if "__clang__" in macros else (*GCC_FLAGS, *([SAVED] if "__AVX512VL__" in macros else []))
+    return (*(NO_MMX if "__MMX__" in macros else ()), *gcc)
 
 
 @cache
@@ -433,22 +441,37 @@ def _check_stopped(status: int, messages: str) -> None:
 
 
 def _finish(run: subprocess.Popen[str], folder: Path) -> None:
-    """Wait for a compiler's run, and run it again with other flags where it stopped by a fault of its own."""
-    command = list(run.args) if isinstance(run.args, list | tuple) else []
+    """Wait for a compiler's run, and run it again with other flags where it stopped by a fault of its own, or made code
+    that reads too far."""
+    command = [str(word) for word in run.args] if isinstance(run.args, list | tuple) else []
     messages = _messages(run)
     _check_stopped(run.returncode, messages)
+
+    def again(*flags: str) -> None:
+        nonlocal run, messages
+        run = _start([*command, *flags], folder)
+        try:
+            messages = _messages(run)
+        finally:
+            _end(run)
+        _check_stopped(run.returncode, messages)
+
     for flags in PLAINER:
         if run.returncode and any(fault in messages for fault in FAULTS):
-            run = _start([*map(str, command), *flags], folder)
-            try:
-                messages = _messages(run)
-            finally:
-                _end(run)
-            _check_stopped(run.returncode, messages)
+            again(*flags)
+    if not run.returncode and SAVED in command and _reads_too_far(command, folder):
+        again(SHORT)
     if run.returncode:
         lines = [line.strip() for line in messages.replace(f"{folder}{os.sep}", "").splitlines() if line.strip()]
         first = next((line for line in lines if "error" in line), lines[0] if lines else f"exit {run.returncode}")
         raise BackendError(f"the C++ compiler refused a kernel: {first}", code="HLO511", hint=_refused(first, folder))
+
+
+def _reads_too_far(command: Sequence[str], folder: Path) -> bool:
+    """Whether the code of a unit may read behind the end of an array, as at `SAVED`."""
+    units = (Path(word).stem for word in command if word.endswith(".cpp"))
+    texts = (path for unit in units for path in folder.glob(f"*{unit}.s"))
+    return any(_BLEND.search(path.read_text(errors="replace")) for path in texts)
 
 
 _PLACE = re.compile(r"(unit\d+\.cpp):(\d+):")

@@ -4,6 +4,7 @@
 // A routine is a list of 64-bit words (hlo_opt/runtime/host/words.py writes them). A frame is a table of pointers, one
 // per buffer, and a base address at which the routine's own buffers lie. Control flow is an explicit stack, so that no
 // input decides how deep the processor's stack grows.
+#undef _FORTIFY_SOURCE  // its longjmp refuses to leave a stack that lies elsewhere, as those of fibres do
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@ enum Operation : Word {
   op_kernel, op_view, op_copy, op_library, op_while, op_branch, op_return, op_own
 };
 enum Mode : Word { mode_swap, mode_same, mode_in_place };
-// after `call` and `pause` the caller goes on by calling again
+// after `call` and `pause` the caller goes on by calling again; after a crash it is `status_crashed` and the signal
 enum Status : int { status_fine, status_call, status_fibres, status_steps, status_memory, status_pause };
 
 static Word now() {
@@ -56,6 +57,8 @@ static inline void set_float_mode(Word mode) {
 #endif
 }
 
+HLO_CRASHES
+
 // ---- blocks of one kernel, spread over the processors
 
 namespace {
@@ -75,6 +78,7 @@ struct Pool {
   int shares;     // one for each processor
   int active;     // workers inside the job
   int failed;
+  int crashed;    // the signal of a worker's launch
   Word job;       // counts up; even: nothing to do, odd: a job is open
   int sleeping = 0;
 } pool;
@@ -92,7 +96,7 @@ void take_blocks(int own) {
       const Word first = __atomic_fetch_add(&share.next, pool.chunk, __ATOMIC_RELAXED);
       if (first >= share.end) break;
       const Word last = first + pool.chunk < share.end ? first + pool.chunk : share.end;
-      if (pool.launcher(pool.pointers, first, last)) __atomic_store_n(&pool.failed, 1, __ATOMIC_RELAXED);
+      if (run_blocks(pool.launcher, pool.pointers, first, last)) __atomic_store_n(&pool.failed, 1, __ATOMIC_RELAXED);
     }
   }
 }
@@ -110,7 +114,10 @@ void* work(void* number) {
         if (__atomic_load_n(&pool.job, __ATOMIC_SEQ_CST) == job) {
           seen = job;
           set_float_mode(pool.mode);
+          if (is_guarded()) static thread_local const SignalStack of_worker;
+          crash_signal = 0;
           take_blocks(own);
+          if (crash_signal) __atomic_store_n(&pool.crashed, crash_signal, __ATOMIC_RELAXED);
         }
         __atomic_fetch_sub(&pool.active, 1, __ATOMIC_RELEASE);
         break;
@@ -157,18 +164,18 @@ int ready_workers(int wanted) {
 }
 
 int launch(Launcher launcher, void** pointers, Word grid, int processors) {
-  if (processors < 2 || grid < 2 || pthread_mutex_trylock(&pool.lock)) return launcher(pointers, 0, grid);
+  if (processors < 2 || grid < 2 || pthread_mutex_trylock(&pool.lock)) return run_blocks(launcher, pointers, 0, grid);
   int failed;
   const int workers = ready_workers(processors - 1);
   if (!workers) {
-    failed = launcher(pointers, 0, grid);
+    failed = run_blocks(launcher, pointers, 0, grid);
   } else {
     pool.launcher = launcher;
     pool.pointers = pointers;
     pool.grid = grid;
     const Word parts = 4 * (workers + 1);
     pool.chunk = grid / parts ? grid / parts : 1;
-    pool.failed = 0;
+    pool.failed = pool.crashed = 0;
     pool.mode = float_mode();
     pool.shares = workers + 1;
     for (Word k = 0; k <= workers; ++k) {
@@ -187,6 +194,7 @@ int launch(Launcher launcher, void** pointers, Word grid, int processors) {
       if (turn < 1000) relax();
       else sched_yield();  // a worker may wait for this very processor
     failed = pool.failed;
+    if (pool.crashed) crash_signal = pool.crashed;
   }
   pthread_mutex_unlock(&pool.lock);
   return failed;
@@ -296,8 +304,7 @@ static Word selected(const void* from, Word width, bool is_signed) {
   return (Word)(bits << unused) >> unused;
 }
 
-extern "C" __attribute__((visibility("default"))) int hlo_run(
-    Program* program, Word entry, void** slots, char* base, Frame* frames, void** scratch) {
+static int run(Program* program, Word entry, void** slots, char* base, Frame* frames, void** scratch) {
   Frame* top = frames;
   if (entry < 0) {
     top += program->depth;
@@ -320,7 +327,7 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
         int failed = 0;
         ++program->launches;
         if (!w[3] || grid < 2) {
-          failed = launcher(scratch, 0, grid);
+          failed = run_blocks(launcher, scratch, 0, grid);
         } else {
           Timing* const timing = &program->timings[number];
           const bool known = timing->runs >= enough_runs;
@@ -328,15 +335,15 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
           if (program->processors > 1 && (known ? timing->least > least : w[2] > parallel_bytes)) {
             failed = launch(launcher, scratch, grid, program->processors);
           } else if (known) {
-            failed = launcher(scratch, 0, grid);
+            failed = run_blocks(launcher, scratch, 0, grid);
           } else {
             const Word start = now();
-            failed = launcher(scratch, 0, grid);
+            failed = run_blocks(launcher, scratch, 0, grid);
             const Word spent = now() - start;
             if (!timing->runs++ || spent < timing->least) timing->least = spent;
           }
         }
-        if (failed) return program->at_instruction = number, status_fibres;
+        if (failed) return program->at_instruction = number, crash_signal ? status_crashed + crash_signal : status_fibres;
         top->at = w + 5 + count;
         break;
       }
@@ -357,7 +364,10 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
       case op_own: {
         // place among the program's functions, count of words, and these
         const OwnRoutine routine = (OwnRoutine)program->functions[w[0]];
-        if (!routine(top->slots, w + 2, launch, program->processors)) return status_memory;
+        const auto run = [=] { return (int)!routine(top->slots, w + 2, launch, program->processors); };
+        const int failed = is_guarded() ? guarded(run) : run();
+        if (crash_signal) return program->at_instruction = w[0], status_crashed + crash_signal;
+        if (failed) return status_memory;
         top->at = w + 2 + w[1];
         break;
       }
@@ -437,4 +447,12 @@ extern "C" __attribute__((visibility("default"))) int hlo_run(
         return status_memory;
     }
   }
+}
+
+extern "C" __attribute__((visibility("default"))) int hlo_run(
+    Program* program, Word entry, void** slots, char* base, Frame* frames, void** scratch) {
+  crash_signal = 0;
+  if (!is_guarded()) return run(program, entry, slots, base, frames, scratch);
+  const SignalStack stack;
+  return run(program, entry, slots, base, frames, scratch);
 }

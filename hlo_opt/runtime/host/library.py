@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -30,8 +32,10 @@ from hlo_opt.runtime.host.compiler import (
     loadable,
     takes,
 )
+from hlo_opt.runtime.host.crashes import STATUS, crash, launched
 from hlo_opt.runtime.numpy import WORD, Reference, empty_memory, from_memory, held_dtype, to_memory
-from hlo_opt.runtime.schedule.ops import CallOp
+from hlo_opt.runtime.schedule import Schedule
+from hlo_opt.runtime.schedule.ops import CallOp, LaunchOp
 from hlo_opt.runtime.schedule.stretch import NOTHING, Memory
 
 __all__ = [
@@ -81,8 +85,9 @@ class HostLibrary:
         self._finding: Any = None
         if not self._kernels:
             return
+        self._form = form
         self.path = path or str(loadable(units_of(self._kernels, form), flags_of(form)))
-        library = ctypes.CDLL(self.path)
+        library = _loaded(self.path)
         for kernel in self._kernels:
             launcher = library[launcher_name(kernel)]
             launcher.argtypes = [ctypes.c_void_p, ctypes.c_longlong, ctypes.c_longlong]
@@ -110,7 +115,9 @@ class HostLibrary:
         if not kernel.launch.grid:
             return
         packed = (ctypes.c_void_p * len(pointers))(*pointers)
-        failed = self._launchers[kernel.symbol](packed, kernel.size, kernel.launch.grid)
+        failed = launched(self._launchers[kernel.symbol], packed, kernel.size, kernel.launch.grid)
+        if failed > STATUS:
+            raise self.crashed(failed, kernel)
         if failed:
             raise self.fault(kernel)
 
@@ -120,6 +127,30 @@ class HostLibrary:
         if finding:
             return CheckError(f"the kernel {kernel.symbol}: {finding.decode()}", code="HLO721")
         return BackendError(f"no memory for the threads of {kernel.symbol}", code="HLO512")
+
+    def crashed(self, status: int, kernel: Kernel, schedule: Schedule | None = None, where: str = "") -> BackendError:
+        """The error of a kernel that crashed; with its schedule, what it computes is named. What the library keeps
+        between launches is no longer sound, so the next who wants it gets a copy."""
+        _unsound.add(self.path)
+        launches = () if schedule is None else (op for _, op in schedule.ops() if isinstance(op, LaunchOp))
+        computed = [op.instruction for op in launches if op.kernel.symbol == kernel.symbol]
+        names = f", which computes {', '.join(dict.fromkeys(i.name for i in computed))}," if computed else ""
+        span = schedule.module.span(computed[0]) if schedule is not None and computed else None
+        return crash(status, f"the kernel {kernel.symbol}{names}", f" in the {self._form} form{where}", span)
+
+
+_unsound: set[str] = set()
+"""Libraries of which a kernel crashed."""
+
+
+def _loaded(path: str) -> ctypes.CDLL:
+    """A library; a copy of its own where it is not sound."""
+    if path not in _unsound:
+        return ctypes.CDLL(path)
+    with tempfile.NamedTemporaryFile(prefix="hlo-opt-", suffix=".so") as copy:
+        copy.write(Path(path).read_bytes())
+        copy.flush()
+        return ctypes.CDLL(copy.name)
 
 
 def _address(array: Array, byte_size: int, written: bool) -> int:

@@ -101,17 +101,24 @@ def routine(name: str) -> int:
 @cache
 def runtime_text() -> str:
     """The text of what runs schedules."""
-    return _file("host_runtime.cpp")
+    return _file("host_runtime.cpp").replace("HLO_CRASHES\n", _file("host_crashes.h"))
 
 
 @cache
+def runtime() -> ctypes.CDLL:
+    """The library of `host_runtime.cpp`, built when it is first asked for. Raises BackendError as `HostLibrary`."""
+    library = load([runtime_text()], RUNTIME_FLAGS)
+    pointer, word = ctypes.c_void_p, ctypes.c_longlong
+    library.hlo_run.argtypes = [pointer, word, pointer, pointer, pointer, pointer]
+    library.hlo_launch.argtypes = [pointer, pointer, word, word]
+    library.hlo_guard.argtypes, library.hlo_guard.restype = [ctypes.c_int], None
+    library.hlo_crash_address.restype = pointer
+    return library
+
+
 def runner() -> Any:
-    """`hlo_run` of `host_runtime.cpp`, built when it is first asked for. Raises BackendError as `HostLibrary`."""
-    run = load([runtime_text()], RUNTIME_FLAGS).hlo_run
-    run.restype = ctypes.c_int
-    pointer = ctypes.c_void_p
-    run.argtypes = [pointer, ctypes.c_longlong, pointer, pointer, pointer, pointer]
-    return run
+    """`hlo_run` of `host_runtime.cpp`. Raises BackendError as `runtime`."""
+    return runtime().hlo_run
 
 
 def _file(name: str) -> str:

@@ -11,13 +11,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hlo_opt.diag import BackendError
+from hlo_opt.diag import BackendError, CheckError
 from hlo_opt.evaluate.devices import SimulatedDevice, play
 from hlo_opt.evaluate.interpreter import Stopped, endless
 from hlo_opt.evaluate.threads import bounded_libraries, processors
 from hlo_opt.ir import Shape
 from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import WHICH_DEVICE, counts, exchanges
+from hlo_opt.runtime.host.crashes import STATUS, address, are_told, crash
+from hlo_opt.runtime.host.fences import Fences
 from hlo_opt.runtime.host.library import HostLibrary, KernelForm
 from hlo_opt.runtime.host.own_routines import routine, runner
 from hlo_opt.runtime.host.words import HostCall, ProgramWords, RoutineWords, words_of
@@ -73,6 +75,7 @@ class HostProgram:
     ) -> None:
         """`max_steps` as for `Executor`. Raises BackendError as `HostLibrary`."""
         self.schedule = schedule
+        self.form = form
         self.launches = 0
         self.devices = 1
         """Devices of the last run."""
@@ -141,6 +144,14 @@ class HostProgram:
         finally:
             self.launches, self.devices = launches, math.prod(counts(self.schedule.module))
 
+    def crashed(self, status: int, number: int, place: str = "") -> BackendError:
+        """The error of a run that ended in a function of the program with such a status. `place`: what it accessed, in
+        words, where that is known."""
+        kernels, where = self.schedule.kernels, f" at {place}" if place else ""
+        if number < len(kernels):
+            return self._library.crashed(status, kernels[number], self.schedule, where)
+        return crash(status, f"the routine {self.words.own[number - len(kernels)]} of the host", where)
+
     def constants(self) -> list[Array]:
         """What the words call constants, as they lie in memory; of what differs from device to device, that of one that
         is alone."""
@@ -166,7 +177,6 @@ class _Run:
         assert owner._constants is not None
         self.constants = np.array([a.ctypes.data for a in owner._constants] or [0], np.uint64)
         self.arena = np.empty(entry.bytes + 64, np.uint8)
-        self.base = -(-self.arena.ctypes.data // 64) * 64
         self.slots = np.zeros(entry.deepest, np.uint64)
         self.frames = np.zeros(entry.depth * 8, np.int64)
         self.scratch = np.zeros(words.pointers, np.uint64)
@@ -180,8 +190,7 @@ class _Run:
         )
         self.table = (ctypes.c_uint64 * len(self.slots)).from_buffer(self.slots.data)
         """`slots` once more: NumPy takes long for an element."""
-        pointers = (self.slots.ctypes.data, self.base, self.frames.ctypes.data, self.scratch.ctypes.data)
-        self.arguments = (ctypes.byref(self.program), *map(ctypes.c_void_p, pointers))
+        self.own_memory()
         routine = owner.schedule.entry
         shapes = routine.shapes
         self.inputs = [(b, shapes[b], shapes[b].is_array, _is_plain(shapes[b])) for b in routine.inputs]
@@ -191,6 +200,27 @@ class _Run:
         self.numbers: list[Array] = []
         self.stopped = False
         self.is_one_of_several = False
+
+    def own_memory(self) -> None:
+        """Values lie in memory that is kept from run to run."""
+        self.fences: Fences | None = None
+        self.program.constants = self.constants.ctypes.data
+        self.base_at(-(-self.arena.ctypes.data // 64) * 64)
+
+    def fence(self) -> None:
+        """The next run's values lie in memory that kernels cannot leave unseen."""
+        self.fences = Fences()
+        block = self.fences.block(self.owner._program.routines[0].bytes, "the values between kernels")
+        self.base_at(block.ctypes.data)
+        if not self.is_one_of_several and self.owner._constants:
+            copies = (self.fences.copy(a, "a constant", is_read_only=True) for a in self.owner._constants)
+            self.fenced_constants = np.array([a.ctypes.data for a in copies], np.uint64)
+            self.program.constants = self.fenced_constants.ctypes.data
+
+    def base_at(self, base: int) -> None:
+        """Where the entry's values lie."""
+        pointers = (self.slots.ctypes.data, base, self.frames.ctypes.data, self.scratch.ctypes.data)
+        self.arguments = (ctypes.byref(self.program), *map(ctypes.c_void_p, pointers))
 
     def play(self, device: SimulatedDevice | None) -> None:
         """Run as this device from now on; None: as one that is alone."""
@@ -208,6 +238,16 @@ class _Run:
                 self.constants[k] = self.numbers[-1].ctypes.data
 
     def __call__(self, inputs: Sequence[Array], donate: bool = False) -> list[Array]:
+        if not are_told() or donate:
+            return self.outputs_of(inputs, donate)
+        self.fence()
+        try:
+            return self.outputs_of(inputs, donate)
+        finally:
+            self.own_memory()
+
+    def outputs_of(self, inputs: Sequence[Array], donate: bool) -> list[Array]:
+        """What a call gives, in the memory that was chosen for it."""
         donated = self.owner.schedule.entry.donated
         table = self.table
         arrays = iter(inputs)
@@ -216,9 +256,15 @@ class _Run:
         ]
         for k, _ in donated:
             arguments[k] = _writable(arguments, k, () if donate else inputs, self.inputs[k][1])
+        if self.fences is not None:
+            changed = {k for k, _ in donated}
+            arguments = [
+                None if a is None else self.fences.copy(a, f"input {k}", is_read_only=k not in changed)
+                for k, a in enumerate(arguments)
+            ]
         there = {result: arguments[k] for k, result in donated}
         outputs = [
-            there[k] if k in there else _new_buffer(shape, plain) if is_array else None
+            there[k] if k in there else self._new_buffer(k, shape, plain) if is_array else None
             for k, (shape, is_array, plain) in enumerate(self.outputs)
         ]
         for (b, *_), array in zip(self.inputs, arguments, strict=True):
@@ -243,6 +289,13 @@ class _Run:
         ]
 
     def _check(self, status: int) -> None:
+        if status > STATUS:
+            place = "" if self.fences is None else self.fences.place(address())
+            raise self.owner.crashed(status, self.program.at_instruction, place)
+        damage = "" if self.fences is None else self.fences.damage()
+        if damage:
+            form = self.owner.form
+            raise CheckError(f"a kernel writes outside of its arrays in the {form} form: {damage}", code="HLO721")
         if status == _FIBRES:
             kernel = self.owner.schedule.kernels[self.program.at_instruction]
             raise self.owner._library.fault(kernel)
@@ -254,6 +307,13 @@ class _Run:
         if status == _STEPS:
             loop = self.owner._program.loops[self.program.at_instruction].instruction
             raise endless(loop, self.program.at_iterations, self.program.steps, self.program.most_steps)
+
+    def _new_buffer(self, number: int, shape: Shape, plain: bool) -> Array:
+        """A new buffer for an output; in the array's own dimensions where it is `plain`."""
+        if self.fences is not None:
+            new = self.fences.empty(shape, f"output {number}")
+            return new.reshape(shape.dimensions) if plain else new
+        return np.empty(shape.dimensions, shape.type.dtype) if plain else empty_memory(shape)
 
     def _go(self, entry: int) -> int:
         program, *pointers = self.arguments
@@ -308,11 +368,6 @@ def _writable(arguments: Sequence[Array | None], number: int, kept: Sequence[Arr
 def _is_plain(shape: Shape) -> bool:
     """Whether an array that NumPy makes of itself is a buffer of that shape."""
     return shape.is_array and shape.is_row_major and shape.type.per_byte == 1 and shape.stored_bytes % WORD == 0
-
-
-def _new_buffer(shape: Shape, plain: bool) -> Array:
-    """A new buffer; in the array's own dimensions where it is `plain`."""
-    return np.empty(shape.dimensions, shape.type.dtype) if plain else empty_memory(shape)
 
 
 def _as_buffer(array: Array, shape: Shape, plain: bool = False) -> Array:

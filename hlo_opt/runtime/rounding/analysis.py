@@ -12,6 +12,7 @@ an array; everything else has the reference's value, a lower and an upper bound,
   eighth to a quarter of its tolerance, which is still more than most real backends differ (`calibration`);
 - what rounds in a softmax between two products may be left out, or done before the division: one kernel computes all
   three (`hlo_opt.plans.attention`);
+- a weight that is no number, at a place of a convolution's window in the padding, may count or not (`convolutions`);
 - for an operation without a rule, such as a factorization, other backends are assumed to compute the exact result of
   slightly different operands (backward stability; N. Higham, "Accuracy and Stability of Numerical Algorithms", 1.5):
   the moved values alone determine its bounds.
@@ -60,7 +61,8 @@ from hlo_opt.ops.writer import Writer
 from hlo_opt.runtime.rounding import control, sums
 from hlo_opt.runtime.rounding.calibration import MOST, calibrated
 from hlo_opt.runtime.rounding.control import indexed, movement
-from hlo_opt.runtime.rounding.elementwise import Analyst, Face, elementwise
+from hlo_opt.runtime.rounding.convolutions import open_at_padding
+from hlo_opt.runtime.rounding.elementwise import TIES, Analyst, Face, elementwise
 from hlo_opt.runtime.rounding.order import folded, rounds, sort
 
 _HELD = 12
@@ -71,10 +73,11 @@ _POOL = (1 << 16) + 1  # odd, so that rows do not repeat at the same place
 
 @dataclass(frozen=True)
 class TiedOperation:
-    """An operation that may decide either way, for `elements` elements."""
+    """An operation that may decide either way, for `elements` elements; `on` says on what these hang."""
 
     instruction: Instruction
     elements: int
+    on: str = TIES
 
 
 @dataclass
@@ -137,7 +140,7 @@ class SpreadInterpreter(Interpreter):
         pool = generator.uniform(0.5, 1.0, _POOL)
         self._pool = np.where(generator.random(_POOL) < 0.5, -pool, pool)
         self.loose: set[Instruction] = set()
-        self._ties: dict[Instruction, int] = {}
+        self._ties: dict[Instruction, TiedOperation] = {}
         self._scalars: dict[Computation, Program | None] = {}
 
     def noise(self, shape: tuple[int, ...]) -> Array:
@@ -147,11 +150,13 @@ class SpreadInterpreter(Interpreter):
         start = int(self._generator.integers(_POOL - count))
         return self._pool[start : start + count].reshape(shape)
 
-    def tie(self, instruction: Instruction, elements: int) -> None:
-        self._ties[instruction] = max(elements, self._ties.get(instruction, 0))
+    def tie(self, instruction: Instruction, elements: int, on: str = TIES) -> None:
+        known = self._ties.get(instruction)
+        if known is None or known.elements < elements:
+            self._ties[instruction] = TiedOperation(instruction, elements, on)
 
     def ties(self) -> list[TiedOperation]:
-        return [TiedOperation(i, n) for i, n in self._ties.items()]
+        return list(self._ties.values())
 
     def program(self, computation: Computation) -> Program:
         known = computation in self._programs
@@ -287,16 +292,16 @@ def _dot(instruction: Instruction, evaluate: Face) -> Face | None:
     return sums.bilinear(terms, (along[0], other[0]) if plain else None)(instruction, evaluate)
 
 
-def _convolution(instruction: Instruction, evaluate: Face) -> Face | None:
+def _convolution(instruction: Instruction, evaluate: Face) -> Face:
     from hlo_opt.ops.contraction.table import convolution_dimensions
 
     if instruction.shape.type.is_complex:
-        return None
+        return open_at_padding(instruction, opaque(instruction, evaluate))
     kernel, dimensions = instruction.operands[1].shape, convolution_dimensions(instruction)
     terms = kernel.element_count // max(1, kernel.dimensions[dimensions.rhs[0]])
     plain = dimensions.feature_groups == dimensions.batch_groups == 1
     along = (dimensions.lhs[1], dimensions.rhs[1]) if plain else None
-    return sums.bilinear(max(1, terms), along)(instruction, evaluate)
+    return open_at_padding(instruction, sums.bilinear(max(1, terms), along)(instruction, evaluate))
 
 
 def _reduce(instruction: Instruction, evaluate: Face) -> Face:

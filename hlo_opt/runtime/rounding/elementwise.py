@@ -26,6 +26,9 @@ from hlo_opt.ops.spread import aligned, certain, full, is_narrow, is_real, is_sp
 from hlo_opt.ops.values import HIGH, LOW, MOVED, VALUE, Spread, Value
 from hlo_opt.runtime.differences import ulp_of
 
+TIES = "ties"
+"""On what such elements hang, mostly."""
+
 
 class Analyst(Evaluator, Protocol):
     """What a rule may ask of the analysis.
@@ -42,8 +45,8 @@ class Analyst(Evaluator, Protocol):
     def noise(self, shape: tuple[int, ...]) -> Array:
         """Random numbers of magnitude between a half and one, of both signs."""
 
-    def tie(self, instruction: Instruction, elements: int) -> None:
-        """Record that `elements` elements of an operation may come out either way."""
+    def tie(self, instruction: Instruction, elements: int, on: str = TIES) -> None:
+        """Record that `elements` elements of an operation may come out either way, and on what of it they hang."""
 
 
 Face = Callable[[Analyst, Instruction, list[Value]], Value]

@@ -51,7 +51,7 @@ def _lost(module: Module, analysis: Analysis, report: OutputReport) -> str:
     size = int(np.prod(report.dimensions, dtype=np.int64))
     if analysis.ties and report.set_aside * 2 > size:
         tie = max(analysis.ties, key=lambda t: t.elements)
-        return f"{report.set_aside} of {size} elements hang on ties of {_named(module, tie.instruction)}"
+        return f"{report.set_aside} of {size} elements hang on {tie.on} of {_named(module, tie.instruction)}"
     value = analysis.outputs[report.output]
     loss = value.loss if type(value) is Spread else None
     share = f"bounds above 5 % of the value on {100 * report.loose:.0f} % of it"
