@@ -209,19 +209,26 @@ def folded(instruction: Instruction, evaluate: Face) -> Face:
 
 
 def _left_open(analyst: Analyst, instruction: Instruction, evaluate: Face, values: list[Value], folded: Value) -> Value:
-    """The results of a fold, with those set aside that depend on its order: where folding from the other end, or NaN
-    first or last, gives another value."""
+    """The results of a fold, with those set aside that depend on its order: where folding from the other end gives
+    another value, or a value that was folded would still change the result."""
     half, axes = len(values) // 2, tuple(reduced(instruction))
     plain = [np.asarray(picked(v, VALUE)) for v in values]
-    orders = [plain[:half], [np.flip(v, axes) for v in plain[:half]], *_with_nan_apart(plain[:half], axes)]
-    ways = [evaluate(analyst, instruction, [*given, *plain[half:]]) for given in orders]
+    turned = [*(np.flip(v, axes) for v in plain[:half]), *plain[half:]]
     several = instruction.shape.is_tuple
-    fold_leaves, forward, *others = (parts(x) if several else (x,) for x in (folded, *ways))
+    forward, backward = (
+        [np.asarray(x) for x in (parts(made) if several else (made,))]
+        for made in (evaluate(analyst, instruction, [*arguments]) for arguments in (plain, turned))
+    )
     leaves = []
-    for k, (leaf, value, a) in enumerate(zip(instruction.shape.leaves(), fold_leaves, forward, strict=True)):
-        with np.errstate(invalid="ignore"):
-            differing = [(a != b[k]) & ~((a != a) & (b[k] != b[k])) for b in others]
-        open_ = np.logical_or.reduce(differing)
+    for leaf, value, a, b, gives_way in zip(
+        instruction.shape.leaves(),
+        parts(folded) if several else (folded,),
+        forward,
+        backward,
+        _gives_way(analyst, instruction, plain, forward),
+        strict=True,
+    ):
+        open_ = _differ(a, b) | gives_way
         if open_.any():
             analyst.tie(instruction, int(np.count_nonzero(open_)))
             rows = np.array(full(rows_of(value)))
@@ -231,23 +238,34 @@ def _left_open(analyst: Analyst, instruction: Instruction, evaluate: Face, value
     return tuple(leaves) if several else leaves[0]
 
 
-def _with_nan_apart(values: Sequence[Array], axes: tuple[int, ...]) -> list[list[Array]]:
-    """The values with what is NaN in one of them in front, and at the end, along the folded dimensions. An order by a
-    comparison has no place for NaN, so that anything may come of it in the middle."""
-    is_nan = np.logical_or.reduce([v != v for v in values])
-    if not is_nan.any():
-        return []
-    front = tuple(range(len(axes)))
+def _gives_way(
+    analyst: Analyst, instruction: Instruction, given: Sequence[Array], result: Sequence[Array]
+) -> Sequence[Array]:
+    """For each result where it gives way to one of the values that were folded, or to an initial value, as the first of
+    two that tie does, and any beside NaN: had it met that one last, another would have come of it. Only a reducer that
+    makes of two equal values the same one leaves its result as it is otherwise."""
+    reducer, axes, half = instruction.called_by("to_apply"), reduced(instruction), len(given) // 2
+    types = [t.dtype for t in running_types(instruction)]
+    values = [_in_front(v[None], axes)[0].astype(t, copy=False) for v, t in zip(given[:half], types, strict=True)]
+    starts = [np.broadcast_to(v.astype(t), r.shape)[None] for v, t, r in zip(given[half:], types, result, strict=True)]
+    met = [np.concatenate(pair) for pair in zip(values, starts, strict=True)]
+    found = [np.broadcast_to(r.astype(t), m.shape) for r, t, m in zip(result, types, met, strict=True)]
 
-    def along(array: Array) -> Array:
-        moved = np.moveaxis(array, axes, front)
-        return moved.reshape(-1, *moved.shape[len(axes) :])
+    def changed(left: Sequence[Array], right: Sequence[Array], from_: Sequence[Array]) -> list[Array]:
+        made = analyst.map_elements(reducer, [*left, *right], wide=is_wide(instruction))
+        return [_differ(np.asarray(m), f) for m, f in zip(made, from_, strict=True)]
 
-    def back(array: Array, like: Array) -> Array:
-        return np.moveaxis(array.reshape(np.moveaxis(like, axes, front).shape), front, axes)
+    with np.errstate(all="ignore"):
+        if any(c.any() for c in changed(met, met, met)):
+            return [np.zeros(r.shape, np.bool_) for r in result]
+        both = zip(changed(found, met, found), changed(met, found, found), strict=True)
+        return [(a | b).any(axis=0) for a, b in both]
 
-    orders = [np.argsort(along(key), axis=0, kind="stable") for key in (~is_nan, is_nan)]
-    return [[back(np.take_along_axis(along(v), order, axis=0), v) for v in values] for order in orders]
+
+def _differ(a: Array, b: Array) -> Array:
+    """Where two arrays differ; NaN are alike."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray((a != b) & ~((a != a) & (b != b)))
 
 
 def _sums(reducer: Computation) -> Any:
