@@ -259,7 +259,7 @@ def _gives_way(
         if any(c.any() for c in changed(met, met, met)):
             return [np.zeros(r.shape, np.bool_) for r in result]
         both = zip(changed(found, met, found), changed(met, found, found), strict=True)
-        return [(a | b).any(axis=0) for a, b in both]
+        return [np.asarray((a | b).any(axis=0)) for a, b in both]
 
 
 def _differ(a: Array, b: Array) -> Array:
