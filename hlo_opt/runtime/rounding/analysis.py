@@ -64,6 +64,7 @@ from hlo_opt.runtime.rounding.control import indexed, movement
 from hlo_opt.runtime.rounding.convolutions import open_at_padding
 from hlo_opt.runtime.rounding.elementwise import TIES, Analyst, Face, elementwise
 from hlo_opt.runtime.rounding.order import folded, rounds, sort
+from hlo_opt.runtime.rounding.scatters import scatter
 
 _HELD = 12
 """Consecutive elementwise operations after which bounds are calibrated against the moved values."""
@@ -310,7 +311,7 @@ def _reduce(instruction: Instruction, evaluate: Face) -> Face:
 
 def _scatter(instruction: Instruction, evaluate: Face) -> Face:
     is_fold = rounds(instruction.called_by("to_apply"))
-    return sums.scatter(instruction, evaluate) or _at_places(instruction, opaque(instruction, evaluate, is_fold))
+    return scatter(instruction, evaluate) or _at_places(instruction, opaque(instruction, evaluate, is_fold))
 
 
 def _at_places(instruction: Instruction, rule: Face) -> Face:

@@ -1,4 +1,4 @@
-"""Sums on spreads: products, convolutions, reductions, windows, scatters.
+"""Sums on spreads: products, convolutions, reductions, windows; scatters are in `scatters`.
 
 The order of a sum is open, and so is whether products are fused with it. Each of n roundings is at most `u` times a
 partial sum. With partial sums of at most P, the worst error is n u P; random roundings add up to a part of
@@ -22,14 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from hlo_opt.evaluate.interpreter import Interpreter
 from hlo_opt.evaluate.program import face
 from hlo_opt.ir import ElementType, Instruction, Shape
 from hlo_opt.ir.element_type import ELEMENT_TYPES, F32, F64
 from hlo_opt.ir.values import Array, DType
 from hlo_opt.ops.calls.products import multiplies_tf32
 from hlo_opt.ops.reduction.folding import combine, ufunc_of
-from hlo_opt.ops.reduction.reducers import adds, is_wide, monoid, picks
+from hlo_opt.ops.reduction.reducers import adds, is_wide, monoid
 from hlo_opt.ops.reduction.table import reduced
 from hlo_opt.ops.sets import EXTREMES
 from hlo_opt.ops.spread import by_rows, certain, full, is_narrow, is_real, ordered, picked, rows_of, set_aside, settled
@@ -41,9 +40,6 @@ _PIECES = 4
 """Pieces of a long sum after which its partial sum is taken."""
 _ALIKE = 1.2
 """Terms count as nearly equal up to this ratio of their mean square to their squared mean."""
-
-_COUNTER = 1 + 2.0**-10
-"""The factor by whose powers the factors of a product are counted: up to half a million before f64 ends."""
 
 _OF_COMPLEX = math.sqrt(5.0)
 """Roundings of a product of two complex numbers, in units of its magnitude (Brent, Percival and Zimmermann, 2007)."""
@@ -72,7 +68,7 @@ def open_order(terms: int, element_type: ElementType, total: Array, squares: Arr
 
 
 def rounded(analyst: Analyst, rows: Array, own: Array, element_type: ElementType) -> Value:
-    """The value of a sum, given its rows in a wide type and the error `own` of the summation itself."""
+    """The value of a sum, given its rows in a wide type and the error `own` of the summation itself; inf: any."""
     rows, dtype = np.array(rows), element_type.dtype
     with np.errstate(all="ignore"):
         has = own > 0
@@ -102,6 +98,7 @@ def rounded(analyst: Analyst, rows: Array, own: Array, element_type: ElementType
             rows[LOW], rows[HIGH] = np.floor(rows[LOW]), np.ceil(rows[HIGH])
         rows = rows.astype(dtype)
     ordered(rows, element_type)
+    set_aside(rows, np.broadcast_to(np.isinf(own), rows.shape[1:]), element_type)
     open_ = ~certain(rows)
     if not open_.any():
         return rows[VALUE]
@@ -160,10 +157,6 @@ def _eps(element_type: ElementType) -> float:
     return float(ml_dtypes.finfo(element_type.dtype).eps)
 
 
-def _is_float(value: Array) -> bool:
-    return is_real(value.dtype) or value.dtype.kind == "c"
-
-
 def sized(rows: Array, dtype: Any) -> Array:
     """The largest magnitude that an element may have."""
     if rows.shape[0] == 1:
@@ -215,8 +208,7 @@ def _squares(a: Array, b: Array, product: Callable[[Array, Array], Array]) -> Ar
 
 
 def bilinear(terms: int, along: tuple[int, int] | None) -> Callable[[Instruction, Face], Face]:
-    """The face of an operation that sums `terms` products of two operands; `along` is the first summed dimension of
-    each."""
+    """The face of an operation that sums `terms` products; `along` is the first summed dimension of each operand."""
 
     def make(instruction: Instruction, evaluate: Face) -> Face:
         element_type = instruction.shape.type
@@ -259,11 +251,19 @@ def bilinear(terms: int, along: tuple[int, int] | None) -> Callable[[Instruction
                 if spread[0]:
                     far = far + product(radius(a, dtype), sized(b, dtype))
                 far *= 1 + 4 * terms * unit(wide)
+                if element_type.is_float and not np.isfinite(value).all():
+                    own = np.where(~np.isfinite(value) & ~_meets_lost(a[VALUE], b[VALUE], product), np.inf, own)
             return around(analyst, value, far, moved, own, element_type)
 
         return run
 
     return make
+
+
+def _meets_lost(a: Array, b: Array, product: Callable[[Array, Array], Array]) -> Array:
+    """Where a sum of products has an operand that is not finite. Others overflow in some orders: to inf, -inf, NaN."""
+    lost, all_ = [(~np.isfinite(x)).astype(np.float32) for x in (a, b)], [np.ones(x.shape, np.float32) for x in (a, b)]
+    return np.asarray(product(lost[0], all_[1]) + product(all_[0], lost[1]) > 0)
 
 
 def _wide_result(instruction: Instruction) -> Instruction:
@@ -336,16 +336,25 @@ def added(
         rows = full(np.stack([at(k) for k in range(count)]))
         if not element_type.is_float:
             return _whole(rows, element_type)
-        sizes = [sized(a, np.float64) if _is_float(a) and n not in fixed else a[VALUE] for n, a in enumerate(arrays)]
+        floats = [(is_real(a.dtype) or a.dtype.kind == "c") and n not in fixed for n, a in enumerate(arrays)]
+        sizes = [sized(a, np.float64) if f else a[VALUE] for a, f in zip(arrays, floats, strict=True)]
         magnitude = np.asarray(run_sizes(analyst, target, sizes))
         number = terms(arrays)
         own = 2 * step * np.minimum(number, 2 * np.sqrt(number)) * magnitude
         own = np.where(np.asarray(number) > 1, own, 0.0)
         if not own_type and _are_whole(arrays, magnitude, element_type, fixed):
             own = np.zeros_like(own)
+        if not own_type:
+            own = _overflowing(own, magnitude, element_type)
         return rounded(analyst, rows, own, element_type)
 
     return run
+
+
+def _overflowing(own: Array, magnitude: Array, element_type: ElementType) -> Array:
+    """The error of a sum: any, where finite terms overflow on the way in some orders."""
+    most = float(np.finfo(np.float64 if element_type.bits == 64 else np.float32).max)
+    return np.where(np.isfinite(magnitude) & (magnitude > most), np.inf, own)
 
 
 def _are_whole(arrays: Sequence[Array], magnitude: Array, element_type: ElementType, fixed: Sequence[int]) -> bool:
@@ -372,7 +381,7 @@ def reduction(instruction: Instruction, evaluate: Face) -> Face | None:
     axes = reduced(instruction)
     terms = math.prod(instruction.operands[0].shape.dimensions[d] for d in axes)
     if name == "multiply" and (leaf.type.is_float or leaf.type.is_complex):
-        return _product_of(instruction, evaluate, lambda arrays: float(terms))
+        return product_of(instruction, evaluate, lambda arrays: float(terms))
     if leaf.type.is_complex:
         return by_parts(instruction, reduction) if adds(reducer) else None
     if adds(reducer) and leaf.type.kind != "pred":
@@ -420,7 +429,7 @@ def _sum_of(instruction: Instruction, evaluate: Face, axes: tuple[int, ...], ter
         else:
             squares = (wide[VALUE] * wide[VALUE]).sum(axis=axes)
             own = open_order(terms, leaf.type, total[VALUE], squares, _before(wide[VALUE], axes, first))
-        return rounded(analyst, full(total), own, leaf.type)
+        return rounded(analyst, full(total), _overflowing(own, magnitude, leaf.type), leaf.type)
 
     return run
 
@@ -437,11 +446,12 @@ def _before(value: Array, axes: tuple[int, ...], first: Array) -> Array:
     return np.asarray(np.abs(sums + first[VALUE].reshape((1,) * sums.ndim)).max(axis=0))
 
 
-def _multiplies(instruction: Instruction) -> bool:
+def multiplies(instruction: Instruction) -> bool:
+    """Whether an operation folds by multiplying."""
     return monoid(instruction.called_by("to_apply")) == "multiply"
 
 
-def _product_of(
+def product_of(
     instruction: Instruction,
     evaluate: Face,
     terms: Callable[[Sequence[Array]], Array | float],
@@ -530,62 +540,3 @@ def rising(instruction: Instruction, evaluate: Face) -> Face:
         return by_rows(lambda row: evaluate(analyst, instruction, row), values)
 
     return run
-
-
-def scatter(instruction: Instruction, evaluate: Face) -> Face | None:
-    """The face of a scatter that adds, multiplies floats or overwrites, for certain indices; None for other
-    reducers."""
-    combiner, element_type = instruction.called_by("to_apply"), instruction.shape.element_type
-    if len(instruction.operands) != 3 or element_type is None:
-        return None
-    if picks(combiner) is not None or monoid(combiner) in EXTREMES:
-        chosen = rising(instruction, evaluate)
-    elif adds(combiner) and element_type.is_complex:
-        return by_parts(instruction, scatter)
-    elif adds(combiner) and element_type.kind != "pred":
-        chosen = added(instruction, evaluate, _updates_of(instruction), fixed=(1,))
-    elif _multiplies(instruction) and element_type.is_float:
-        chosen = _product_of(instruction, evaluate, _updates_of(instruction), fixed=(1,))
-    else:
-        return None
-
-    def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
-        if type(values[1]) is Spread:
-            return _open_places(analyst, instruction, evaluate, values)
-        return chosen(analyst, instruction, values)
-
-    return run
-
-
-def _updates_of(instruction: Instruction) -> Callable[[Sequence[Array]], Array]:
-    """The number of updates of each element of a scatter that adds or multiplies, plus the element itself unless it
-    changes nothing."""
-    counted = retyped(instruction, F64) if instruction.shape.type.is_float else instruction
-    count, multiplies = face(counted), _multiplies(instruction)
-
-    def run(arrays: Sequence[Array]) -> Array:
-        base, indices, updates = arrays
-        takes_part = (base[VALUE] != multiplies).astype(np.float64)
-        ones = np.ones(updates.shape[1:])
-        terms = (
-            [_COUNTER**takes_part, indices[VALUE], ones * _COUNTER]
-            if multiplies
-            else [takes_part, indices[VALUE], ones]
-        )
-        found = np.asarray(count(Interpreter(), counted, terms))
-        return np.rint(np.log(found) / math.log(_COUNTER)) if multiplies else found
-
-    return run
-
-
-def _open_places(analyst: Analyst, instruction: Instruction, evaluate: Face, values: list[Value]) -> Value:
-    """A scatter with uncertain indices: the hull of all rows, for every element on which they differ."""
-    result = by_rows(lambda row: evaluate(analyst, instruction, row), values)
-    if type(result) is not Spread:
-        return result
-    rows = np.array(result.rows)
-    differs = (rows != rows[VALUE]).any(axis=0)
-    low, high = np.minimum.reduce(list(rows)), np.maximum.reduce(list(rows))
-    rows[LOW], rows[HIGH] = np.where(differs, low, rows[LOW]), np.where(differs, high, rows[HIGH])
-    ordered(rows, instruction.shape.type)
-    return settled(rows)

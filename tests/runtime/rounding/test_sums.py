@@ -8,7 +8,7 @@ from hlo_opt.runtime.rounding import sums
 from hlo_opt.runtime.rounding.analysis import analyse
 from hlo_opt.runtime.rounding.verdict import enclosures
 
-from .spreads import DTYPES, holds, parsed, run
+from .spreads import DTYPES, holds, parsed, run, within
 
 RNG = np.random.default_rng(3)
 
@@ -321,3 +321,28 @@ def test_operands_as_tensor_cores_take_them_are_within_bounds(how: str, cut: boo
     got = (narrow[0].astype(np.float64) @ narrow[1].astype(np.float64)).astype(np.float32)
     loose, tight = (enclosures(analyse(module, [a, b], precise=precise), [wanted])[0] for precise in (False, True))
     assert compare_output(0, wanted, got, loose).ok and not compare_output(0, wanted, got, tight).ok
+
+
+def test_a_sum_that_overflows_on_the_way_may_be_anything() -> None:
+    big = np.float32(3e38)
+    module = parsed(
+        "  a = f32[2,4]{1,0} parameter(0)\n  z = f32[] constant(0)\n  ROOT b = f32[2]{0} reduce(a, z), "
+        "dimensions={1}, to_apply=sum",
+        "sum {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT s = f32[] add(x, y)\n}\n\n",
+    )
+    (made,) = run(module, [np.array([[big, big, -big, -big], [1, 2, 3, 4.5]], np.float32)])
+    assert within(made, np.array([np.nan, 10.5], np.float32)).tolist() == [True, True]
+    assert within(made, np.array([np.inf, 11], np.float32)).tolist() == [True, False]
+
+
+def test_a_product_that_overflows_on_the_way_may_be_anything_unless_an_operand_is_infinite() -> None:
+    big, inf = np.float32(1e19), np.float32(np.inf)
+    module = parsed(
+        "  a = f32[2,4]{1,0} parameter(0)\n  b = f32[4,1]{1,0} parameter(1)\n  ROOT d = f32[2,1]{1,0} dot(a, b), "
+        "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    )
+    a = np.array([[3 * big, 3 * big, -3 * big, -3 * big], [inf, -inf, 1, 1]], np.float32)
+    (made,) = run(module, [a, np.full((4, 1), big, np.float32)])
+    assert isinstance(made, Spread)
+    assert within(made, np.array([[np.inf], [np.nan]], np.float32)).all()
+    assert (made.rows[LOW] < made.rows[HIGH])[:, 0].tolist() == [True, False]
