@@ -15,13 +15,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from hlo_opt.ir import Computation, Instruction, Module, Shape, edit
-from hlo_opt.ir.element_type import S32
+from hlo_opt.ir import Called, Computation, Instruction, Module, Shape, edit
+from hlo_opt.ir.attribute import WindowDimension
+from hlo_opt.ir.element_type import PRED, S32
+from hlo_opt.ops.contraction.table import DotDimensions
 from hlo_opt.ops.dynamic import is_dynamic, takes_dynamic
 from hlo_opt.ops.indexing.gather_dimensions import gather_dimensions, scatter_dimensions
 from hlo_opt.ops.movement.table import padding_dimensions
+from hlo_opt.ops.ordering.table import sorted_dimension
 from hlo_opt.ops.reduction.reducers import identity, monoid
 from hlo_opt.ops.reduction.table import reduced
+from hlo_opt.ops.shapes import window
 from hlo_opt.ops.spec import OpKind, find
 from hlo_opt.passes.base import PassContext
 from hlo_opt.passes.expansion import BroadcastingWriter, Expansion
@@ -29,6 +33,9 @@ from hlo_opt.passes.expansion import BroadcastingWriter, Expansion
 
 class _UnsupportedError(Exception):
     """An operation on dynamic sizes that the pass does not know: the module stays unchanged."""
+
+    place: str = ""
+    """The name of the operation, if it is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +73,27 @@ class DynamicPadder(Expansion):
         return True
 
 
+def unknown(module: Module) -> Instruction | None:
+    """An operation on sizes in use that the pass does not know, so that kernels would take bounds for sizes. None where
+    there is none. Parameters have the size of their bound."""
+    every = {i.name: i for c in module.computations for i in c.instructions if takes_dynamic(i)}
+    if not every:
+        return None
+    if any(is_dynamic(p.shape) for p in module.entry.parameters):
+        return next((i for i in every.values() if i.opcode in _MAKERS), None)
+    copy = edit.clone_module(module)
+    try:
+        _without_dynamic(copy)
+    except _UnsupportedError as error:
+        return every.get(error.place, next(iter(every.values())))
+    return None
+
+
 def _without_dynamic(module: Module) -> None:
-    for computation in module.computations:
+    for computation in list(module.computations):
         if any(takes_dynamic(i) for i in computation.instructions):
             _Rewriter(computation, computation is module.entry).run()
+    edit.sort_computations(module)
 
 
 def _static(shape: Shape) -> Shape:
@@ -112,7 +136,11 @@ class _Rewriter:
         old_root = self.computation.root
         for i in list(self.computation.instructions):
             if is_dynamic(self.shapes[i]) or any(is_dynamic(self.shapes[o]) for o in i.operands):
-                self.values[i] = self.rewritten(i)
+                try:
+                    self.values[i] = self.rewritten(i)
+                except _UnsupportedError as error:
+                    error.place = i.name
+                    raise
             else:
                 edit.set_operands(i, [self.values[o].data for o in i.operands])
                 self.values[i] = _Value(i)
@@ -246,12 +274,127 @@ class _Rewriter:
         return clone
 
     def elementwise(self, i: Instruction, operands: list[_Value]) -> _Value:
-        sizes: dict[int, Instruction] = {}
+        return _Value(self.same(i, [v.data for v in operands]), self.smallest([v.sizes for v in operands]))
+
+    def smallest(self, sizes: Sequence[Mapping[int, Instruction]]) -> dict[int, Instruction]:
+        """The sizes of what is combined element by element: the smallest of each dimension."""
+        found: dict[int, Instruction] = {}
+        for own in sizes:
+            for d, size in own.items():
+                known = found.get(d)
+                found[d] = size if known is None or known is size else self.write.binary("minimum", known, size)
+        return found
+
+    def concatenate(self, i: Instruction, operands: list[_Value]) -> _Value:
+        """Each operand is written over what the one before has beyond its size."""
+        (along,), w = i.ints("dimensions"), self.write
+        sizes = self.smallest([{d: s for d, s in v.sizes.items() if d != along} for v in operands])
+        if not any(along in v.sizes for v in operands):
+            return _Value(self.same(i, [v.data for v in operands]), sizes)
+        shape, start = _static(self.shapes[i]), w.number(0)
+        data = w.zeros(shape)
         for value in operands:
-            for d, size in value.sizes.items():
-                known = sizes.get(d)
-                sizes[d] = size if known is None or known is size else self.write.binary("minimum", known, size)
-        return _Value(self.same(i, [v.data for v in operands]), sizes)
+            starts = [start if d == along else w.number(0) for d in range(shape.rank)]
+            data = w.emit("dynamic-update-slice", shape, data, value.data, *starts)
+            start = w.binary("add", start, self.used(value, along))
+        return _Value(data, {**sizes, along: start})
+
+    def reverse(self, i: Instruction, operands: list[_Value]) -> _Value:
+        """What is in use comes last, and is moved to the front."""
+        (value,), w = operands, self.write
+        data = self.same(i, [value.data])
+        for d in i.ints("dimensions"):
+            if d in value.sizes:
+                shape, bound = data.shape, data.shape.dimensions[d]
+                longer = tuple(size * (1 + (k == d)) for k, size in enumerate(shape.dimensions))
+                twice = w.concatenate(Shape(shape.element_type, longer), [data, data], d)
+                beyond = w.binary("subtract", w.number(bound), self.used(value, d))
+                starts = [beyond if k == d else w.number(0) for k in range(shape.rank)]
+                data = w.emit("dynamic-slice", shape, twice, *starts, dynamic_slice_sizes=shape.dimensions)
+        return _Value(data, dict(value.sizes))
+
+    def sort(self, i: Instruction, operands: list[_Value]) -> _Value:
+        """What is not in use is sorted behind all that is, by a mark that goes along."""
+        along, w = sorted_dimension(i), self.write
+        if len(operands) != 1:
+            raise _UnsupportedError
+        value = operands[0]
+        if along not in value.sizes:
+            return _Value(self.same(i, [value.data]), dict(value.sizes))
+        inside = w.compare("LT", w.iota(value.data.shape.dimensions, along), self.used(value, along))
+        shape = Shape.tuple_of(_static(self.shapes[i]), inside.shape)
+        both = self.same(i, [value.data, inside], shape)
+        edit.set_attribute(both, "to_apply", Called(_used_first(i.called_by("to_apply"))))
+        return _Value(w.element(both, 0), dict(value.sizes))
+
+    def dot(self, i: Instruction, operands: list[_Value]) -> _Value:
+        """Products of what is not in use are 0."""
+        dims = DotDimensions.of(i)
+        data, sizes = [], []
+        for value, right in zip(operands, (False, True), strict=True):
+            batch, summed = (dims.rhs_batch, dims.rhs_contracting) if right else (dims.lhs_batch, dims.lhs_contracting)
+            free, first = dims.free(value.data.shape.rank, right=right), len(batch)
+            if right:
+                first += operands[0].data.shape.rank - len(dims.lhs_batch) - len(dims.lhs_contracting)
+            places = {d: to for to, d in enumerate(batch)} | {d: first + k for k, d in enumerate(free)}
+            sizes.append({places[d]: size for d, size in value.sizes.items() if d in places})
+            data.append(self.masked(value, summed, self.write.scalar(value.data.shape.type, 0)))
+        return _Value(self.same(i, data), self.smallest(sizes))
+
+    def reduce_window(self, i: Instruction, operands: list[_Value]) -> _Value:
+        if len(operands) != 2 or operands[1].sizes:
+            raise _UnsupportedError
+        value, init = operands
+        wide, sizes = [], dict(value.sizes)
+        for d, part in enumerate(window(i, value.data.shape.rank)):
+            if d in sizes and part != WindowDimension(1):
+                wide.append(d)
+                sizes[d] = self.windows(self.used(value, d), part)
+        nothing = (self.identity(i) or [init.data])[0]
+        return _Value(self.same(i, [self.masked(value, wide, nothing), init.data]), sizes)
+
+    def windows(self, size: Instruction, part: WindowDimension) -> Instruction:
+        """The number of window positions along a dimension (`hlo_opt.ops.shapes.windowed`)."""
+        w, span = self.write, (part.size - 1) * part.rhs_dilate + 1
+        dilated = w.binary("multiply", w.binary("subtract", size, w.number(1)), w.number(part.lhs_dilate))
+        base = w.binary("maximum", w.binary("add", dilated, w.number(1)), w.number(0))
+        room = w.binary("add", base, w.number(part.pad_low + part.pad_high - span))
+        steps = w.binary("divide", w.binary("maximum", room, w.number(0)), w.number(part.stride))
+        return w.select(w.compare("GE", room, w.number(0)), w.binary("add", steps, w.number(1)), w.number(0))
+
+    def inside(self, value: _Value, starts: Sequence[_Value], lengths: Sequence[int]) -> list[Instruction]:
+        """The starts of a part of an array, limited so that the part is in use."""
+        w, limited = self.write, []
+        for d, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+            own = w.convert(start.data, S32)
+            if d in value.sizes:
+                last = w.binary("subtract", self.used(value, d), w.number(length))
+                own = w.binary("maximum", w.binary("minimum", own, last), w.number(0))
+            limited.append(own)
+        return limited
+
+    def slice(self, i: Instruction, operands: list[_Value]) -> _Value:
+        """A part ends within what is in use."""
+        (value,), shape, sizes = operands, self.shapes[i], dict[int, Instruction]()
+        for d, size in value.sizes.items():
+            is_whole = shape.dimensions[d] == value.data.shape.dimensions[d]
+            if is_whole or (shape.dynamic and shape.dynamic[d]):
+                sizes[d] = size if is_whole else self.write.number(shape.dimensions[d])
+        return _Value(self.same(i, [value.data]), sizes)
+
+    def dynamic_slice(self, i: Instruction, operands: list[_Value]) -> _Value:
+        value, *starts = operands
+        lengths = self.shapes[i].dimensions
+        if any(self.shapes[i].dynamic) or len(starts) != len(lengths):
+            raise _UnsupportedError
+        return _Value(self.same(i, [value.data, *self.inside(value, starts, lengths)]))
+
+    def dynamic_update_slice(self, i: Instruction, operands: list[_Value]) -> _Value:
+        value, update, *starts = operands
+        lengths = update.data.shape.dimensions
+        if update.sizes or len(starts) != len(lengths):
+            raise _UnsupportedError
+        return _Value(self.same(i, [value.data, update.data, *self.inside(value, starts, lengths)]), dict(value.sizes))
 
     def set_size(self, i: Instruction, operands: list[_Value]) -> _Value:
         (along,) = i.ints("dimensions")
@@ -350,18 +493,39 @@ class _Rewriter:
         return _Value(self.same(i, [source.data, self.masked(masked, along, outside), updates.data]))
 
 
+_MAKERS = frozenset({"dynamic-reshape", "set-dimension-size"})
+"""Operations that say what is in use."""
 _OPERATIONS: Mapping[str, Callable[[_Rewriter, Instruction, list[_Value]], _Value]] = {
     "broadcast": _Rewriter.broadcast,
+    "concatenate": _Rewriter.concatenate,
+    "dot": _Rewriter.dot,
     "dynamic-reshape": _Rewriter.dynamic_reshape,
+    "dynamic-slice": _Rewriter.dynamic_slice,
+    "dynamic-update-slice": _Rewriter.dynamic_update_slice,
     "gather": _Rewriter.gather,
     "get-dimension-size": _Rewriter.get_size,
     "pad": _Rewriter.pad,
     "reduce": _Rewriter.reduce,
+    "reduce-window": _Rewriter.reduce_window,
     "reshape": _Rewriter.reshape,
+    "reverse": _Rewriter.reverse,
     "scatter": _Rewriter.scatter,
     "set-dimension-size": _Rewriter.set_size,
+    "slice": _Rewriter.slice,
+    "sort": _Rewriter.sort,
     "transpose": _Rewriter.transpose,
 }
+
+
+def _used_first(comparator: Computation) -> Computation:
+    """A comparator of two values and of two marks: what is marked comes first, and in the order of `comparator`."""
+    own = edit.clone_computation(comparator)
+    mark = Shape(PRED, ())
+    left, right = (edit.create_parameter(own, name, mark, 2 + k) for k, name in enumerate(("left", "right")))
+    gone = edit.create(own, "gone", "not", mark, [right])
+    before = edit.create(own, "before", "or", mark, [gone, own.root])
+    edit.set_root(own, edit.create(own, "used", "and", mark, [left, before]))
+    return own
 
 
 def _is_pure(i: Instruction) -> bool:

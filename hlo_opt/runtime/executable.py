@@ -14,7 +14,7 @@ from hlo_opt.evaluate.elided import Elided, elided_constants, missing, with_valu
 from hlo_opt.evaluate.inputs import checked as entry_inputs
 from hlo_opt.evaluate.inputs import input_shapes as entry_shapes
 from hlo_opt.evaluate.memory import check_memory
-from hlo_opt.ir import Instruction, Module
+from hlo_opt.ir import Module
 from hlo_opt.ir.values import Array
 from hlo_opt.ops.collective.module_devices import check_devices, counts, warn_of_one_device
 from hlo_opt.runtime.host.lanes_schedule import lanes_schedule
@@ -26,6 +26,7 @@ from hlo_opt.runtime.numpy import Reference
 from hlo_opt.runtime.schedule import Schedule, build_schedule
 from hlo_opt.runtime.schedule.executor import Executor
 from hlo_opt.runtime.schedule.lifetimes import check_schedule
+from hlo_opt.runtime.schedule.open_sizes import of_any_size, refuse_open_sizes
 
 if TYPE_CHECKING:
     from hlo_opt.runtime.cupy.exchange import Exchange
@@ -76,7 +77,16 @@ class Executable:
         """The inputs of a device. Raises EvaluationError where they do not fit, and for constants without values."""
         if self.lacks is not None:
             raise self.lacks
-        return entry_inputs(self.module, inputs, self._shapes)
+        arrays = entry_inputs(self.module, inputs, self._shapes)
+        for number, (array, shape) in enumerate(zip(arrays, self._shapes, strict=True)):
+            if self._executor is not None and array.shape != shape.dimensions:
+                raise EvaluationError(
+                    f"input {number} has the sizes {list(array.shape)}, and kernels are built for the bound of "
+                    f"{shape.without_layout()}",
+                    code="HLO514",
+                    hint="backend numpy takes arrays of any size within it",
+                )
+        return arrays
 
     def __call__(self, *inputs: Any, donate: bool = False) -> list[Array]:
         """The outputs, tuples flattened. Raises EvaluationError for inputs that do not fit the entry parameters.
@@ -226,12 +236,6 @@ def choose_backend(wish: str) -> tuple[str, str]:
     return "numpy", "there is neither a GPU nor a C++ compiler"
 
 
-def of_any_size(module: Module) -> Instruction | None:
-    """The first instruction whose size is open."""
-    every = (i for computation in module.computations for i in computation.instructions)
-    return next((i for i in every if any(size < 0 for leaf in i.shape.leaves() for size in leaf.dimensions)), None)
-
-
 def compile(
     module: Module,
     backend: str = "host",
@@ -275,19 +279,12 @@ def compile(
     original, lacking = module, elided_constants(module) if elided is None else []
     module = with_values(module, "zeros" if lacking else elided)
     name, why = choose_backend("host" if sanitize and backend == "auto" else backend)
-    open_one = None if name == "numpy" else of_any_size(module)
-    if open_one is not None and backend == "auto" and not sanitize:
-        name, why, open_one = "numpy", f"the size of {open_one.name} is open", None
+    if backend == "auto" and not sanitize and name != "numpy" and (open_one := of_any_size(module)) is not None:
+        name, why = "numpy", f"the size of {open_one.name} is open"
     if sanitize and name != "host":
         raise UsageError(f"the sanitizers run on backend host, not {name}", code="HLO322")
-    if open_one is not None:
-        raise BackendError(
-            f"backend {name}: {open_one.name} is {open_one.shape.without_layout()}, and kernels are built for sizes "
-            f"that are known",
-            code="HLO514",
-            span=module.span(open_one),
-            hint="choose --backend numpy",
-        )
+    if name != "numpy":
+        refuse_open_sizes(module, f"backend {name}")
     devices = math.prod(counts(module))
 
     def built(name: str, why: str) -> Executable:

@@ -25,6 +25,7 @@ from hlo_opt.ops.sets import launches as does_work
 from hlo_opt.runtime.cupy.device import refuse_large_grids
 from hlo_opt.runtime.driver.writer import driver_of
 from hlo_opt.runtime.schedule import Schedule, build_schedule
+from hlo_opt.runtime.schedule.open_sizes import refuse_open_sizes
 from hlo_opt.runtime.schedule.ops import CallOp, ConstantOp, LaunchOp
 from hlo_opt.text.frames import source_location
 
@@ -81,8 +82,9 @@ def emit(
     or for the device that the module was fused for; `precise` as for `compile`.
 
     Raises UsageError when the folder cannot be used, and BackendError when an operation has neither a kernel nor a CuPy
-    call. Then nothing is left behind.
+    call, or (HLO514) a size is open. Then nothing is left behind.
     """
+    refuse_open_sizes(module, "no driver")
     schedule = build_schedule(module, target)
     folder = check_folder(directory)
     files = kernel_files(schedule.kernels)
