@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
@@ -66,12 +66,13 @@ class DotStrengthReduction(RewritingPass):
         readers = {dot: tuple(reads[o] for o in dot.operands) for dot in products}  # before sums replace them
         # where queries and keys, and then weights and values, are multiplied, one kernel can do both
         attention = set() if context.options.target.in_lanes else attention_products(computation.instructions)
+        known: _Times = {}
         for i in products:
             if self._is_small(i) and _pays(i, module, context.options.target):
                 yield partial(_write_out, i)
             elif i not in attention and (side := _matrix(i)) is not None:
                 share = 1 / CLEARLY if self._has_few_terms(i) else CLEARLY
-                if _sum_pays(i, side, readers[i][side], module, context.options.target, share):
+                if _sum_pays(i, side, readers[i][side], module, context.options.target, share, known):
                     yield partial(_write_as_sum, i, side)
 
     def _is_small(self, i: Instruction) -> bool:
@@ -146,29 +147,45 @@ def _is_beside(matrix: Instruction) -> bool:
     return matrix.is_root or any(len(value.users) > 1 for value in (matrix, *arrays))
 
 
+_Times = dict[Hashable, tuple[float, float]]
+"""Microseconds of a sum and of the product in its place, by what both depend on: layers have the same ones."""
+
+
 def _sum_pays(
-    dot: Instruction, side: int, readers: int, module: Module, target: DeviceTarget, share: float = CLEARLY
+    dot: Instruction,
+    side: int,
+    readers: int,
+    module: Module,
+    target: DeviceTarget,
+    share: float,
+    known: _Times,
 ) -> bool:
     """Whether a kernel that multiplies and reduces takes less than this share of the product's time; or takes no
     longer, where the kernel that computes the matrix can do this, and need not read it, or where several products
     (`readers`) read the matrix, and one kernel may read it for all."""
     if target.in_lanes:
         return False  # a processor's routine knows its caches
-    product, is_beside = plan(region_of(module, dot), target), _is_beside(dot.operands[side])
+    matrix = dot.operands[side]
+    meaning = tuple([(n, a.text) for n, a in dot.attributes.items() if n in _MEANING or n in _FREE - {"metadata"}])
+    key = meaning, side, dot.shape, *(o.shape for o in dot.operands), len(set(dot.operands))
+    us, limit = known.get(key) or known.setdefault(key, _times(dot, side, module, target))
+    read_us = matrix.shape.byte_size * 1e6 / target.memory_bandwidth
+    if _is_beside(matrix):
+        return us - read_us < limit
+    return us - read_us * (1 - 1 / readers) < limit * (max(1.0, share) if readers > 1 else share)
+
+
+def _times(dot: Instruction, side: int, module: Module, target: DeviceTarget) -> tuple[float, float]:
+    """Microseconds of the sum, infinite where no kernel computes it, and of the product."""
+    product = plan(region_of(module, dot), target)
     aside = Module(module.name)
     computation = edit.new_computation(aside, "sum")
     parameters = [edit.create_parameter(computation, "x", o.shape, k) for k, o in enumerate(dot.operands)]
     root = _sum(BroadcastingWriter(computation), dot, parameters, side)
     edit.set_root(computation, root)
     kernel = plan(Region(dot, computation, tuple(parameters), (root,)), target)
-    if not isinstance(kernel, Plan):
-        return False
-    matrix, us = dot.operands[side], price(kernel, target).us
-    limit = price(product, target).us if isinstance(product, Plan) else price_of_call(dot, target).us
-    read_us = matrix.shape.byte_size * 1e6 / target.memory_bandwidth
-    if is_beside:
-        return us - read_us < limit
-    return us - read_us * (1 - 1 / readers) < limit * (max(1.0, share) if readers > 1 else share)
+    us = price(kernel, target).us if isinstance(kernel, Plan) else math.inf
+    return us, price(product, target).us if isinstance(product, Plan) else price_of_call(dot, target).us
 
 
 def _sum(writer: BroadcastingWriter, dot: Instruction, operands: Sequence[Instruction], side: int) -> Instruction:

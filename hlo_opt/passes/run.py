@@ -251,25 +251,24 @@ def _run(
             is_copy = False
         parts = _provable_parts(Pipeline(pipeline.steps[0 if begun is None else len(begun.pipeline.steps) :]))
         before: Module | None = None  # what the module must equal, until a part changes the graph
-        is_proved = True  # whether nothing has changed since it was shown to
         for part in parts:
+            reached: Module | None = None
             if not settled.issuperset(part.passes()):
-                if part.preserves_graph and before is None:
+                if not part.preserves_graph and before is not None:
+                    reached = edit.snapshot(work)
+                elif part.preserves_graph and before is None:
                     before = given if is_copy else edit.snapshot(work)
-                elif not part.preserves_graph and before is not None and not is_proved:
-                    _prove(before, work, seconds)  # at once: it takes little more than a copy for later
-                    is_proved = True
             if part.run(work, context, observer=observer, seconds=seconds, runs=runs, verify=verify, settled=settled):
-                is_copy = is_proved = False
-                before = before if part.preserves_graph else None
+                is_copy = False
             edit.sort_computations(work)
             edit.restore_names(work)
+            if before is not None and reached is not None and not identical(reached, work):
+                _prove(before, reached, seconds)
+                before = None
         edit.forget_snapshots(work)
-        if before is None or is_proved:
-            return Outcome(module, work, pipeline, context, seconds, runs, settled)
-        if unproved is not None:
+        if before is not None and unproved is not None:
             unproved[work] = before
-        else:
+        elif before is not None:
             _prove(before, work, seconds)
     return Outcome(module, work, pipeline, context, seconds, runs, settled)
 

@@ -18,7 +18,7 @@ from hlo_opt.ir import Computation, Instruction, Shape
 from hlo_opt.ir.index_map import variable, variables_of
 from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops.lowering import Element
-from hlo_opt.ops.sets import SIGNS, looped, read_window, tuple_index, written_window
+from hlo_opt.ops.sets import SIGNS, looped, read_window, tuple_elements, tuple_index, written_window
 from hlo_opt.plans.element_reads import is_at_hand
 from hlo_opt.plans.instructions import NOTHING, Work, of_value, takes_long
 from hlo_opt.plans.lane_loop import (
@@ -57,7 +57,7 @@ def match(region: Region, target: DeviceTarget) -> Lanes | None:
     if len(loops) != 1:
         return None
     numbers = [tuple_index(root) if loops[0] in root.operands else None for root in region.roots]
-    if None in numbers or len(set(numbers)) != len(numbers):
+    if None in numbers or len(set(numbers)) != len(numbers) or not may_have_lanes(loops[0]):
         return None
     in_lanes = target.in_lanes
     opened = partial(opened_with, loops[0])
@@ -66,6 +66,35 @@ def match(region: Region, target: DeviceTarget) -> Lanes | None:
     if plan is None:
         return None
     return replace(plan, ahead=()) if in_lanes else replace(plan, widest=even_block(plan.lanes, target))
+
+
+def may_have_lanes(loop: Instruction) -> bool:
+    """Whether there are dimensions that all large values have which rounds carry, or the windows that they write: seen
+    by shapes alone, before the loop is opened, which takes long where a round is a layer of a network."""
+    body = loop.called_by("body")
+    results, state = tuple_elements(body.root), body.parameters[0]
+    if results is None or not all(result.shape.is_array for result in results):
+        return True
+    large: list[list[tuple[Shape, Shape | None]]] = []  # the forms of each
+    for number, result in enumerate(results):
+        is_kept = tuple_index(result) == number and result.operands[0] is state
+        if not is_kept and result.shape.element_count > MOST_SAME:
+            update = written_window(result)
+            large.append([(result.shape, None)] + ([] if update is None else [(update.shape, result.shape)]))
+    if not large:
+        return True
+    first, *others = sorted(large, key=len)
+    for dimensions in {dims for shape, _ in first for dims in _some_of(shape.dimensions)}:
+        have = (any(along(form, dimensions, whole) is not None for form, whole in forms) for forms in (first, *others))
+        if all(have):
+            return True
+    return False
+
+
+def _some_of(sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Some or all of the sizes, in order."""
+    for count in range(1, len(sizes) + 1):
+        yield from itertools.combinations(sizes, count)
 
 
 def even_block(lanes: int, target: DeviceTarget) -> int:
@@ -426,10 +455,7 @@ def _candidates(shapes: Sequence[Shape]) -> list[tuple[int, ...]]:
         return [()]  # there are only scalars
     if smallest.rank > MOST_DIMENSIONS:
         return []
-    sizes = smallest.dimensions
-    kept = (c for n in range(1, len(sizes) + 1) for c in itertools.combinations(range(len(sizes)), n))
-    choices = {tuple(sizes[d] for d in dimensions) for dimensions in kept}
-    return sorted(choices, key=lambda s: (-math.prod(s), s))
+    return sorted(set(_some_of(smallest.dimensions)), key=lambda s: (-math.prod(s), s))
 
 
 def _known(computed: Collection[Element]) -> set[Instruction]:

@@ -12,16 +12,18 @@ from small_modules import H100, module_of, named, state_of
 import hlo_opt
 from hlo_opt.analysis.targets import target
 from hlo_opt.analysis.targets.rates import products_per_cycle
+from hlo_opt.diag import Reason
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.engine import Engine
 from hlo_opt.fusion.outline import join
 from hlo_opt.fusion.state import FusionState
-from hlo_opt.ir import Attribute, Instruction
+from hlo_opt.ir import Attribute, Called, Instruction, edit
 from hlo_opt.ops.shapes import flops_of
 from hlo_opt.passes import report_on, run
 from hlo_opt.plans import Plan, plan, region_of
 from hlo_opt.plans.calls import price_of_call
 from hlo_opt.plans.price import FREE, Price, one_after_another, price
+from hlo_opt.plans.sketch import Sketch
 from hlo_opt.report import explain, summary
 from hlo_opt.runtime.driver.emission import kernel_files, manifest_of
 from hlo_opt.runtime.measure.bench import bench
@@ -221,3 +223,32 @@ def test_bench_and_profile_show_that_price_too() -> None:
     )
     (variant,) = bench({"fused": module}, "host", [inputs], rounds=1).as_json()["variants"]
     assert variant["est_us"] == pytest.approx(wanted["est_us"], abs=0.001)
+
+
+def test_a_kernel_that_is_not_there_is_planned_by_its_structure() -> None:
+    text = """HloModule m
+
+inside {
+  x = f32[4096] parameter(0)
+  e = f32[4096] exponential(x)
+  ROOT r = f32[4096] %s(e)
+}
+
+ENTRY e {
+  x = f32[4096] parameter(0)
+  ROOT f = f32[4096] fusion(x), kind=kLoop, calls=inside
+}
+"""
+    module, unplanned = hlo_opt.parse(text % "negate"), hlo_opt.parse(text % "unheard-of")
+    kernel = module.entry.root
+    state = FusionState(module, H100)
+    kernel_plan = plan(region_of(module, kernel), H100)
+    assert isinstance(kernel_plan, Plan)
+    aside = Instruction("aside", "fusion", kernel.shape, list(kernel.operands), dict(kernel.attributes))
+    for each in (kernel, aside):
+        sketch = state.prices.planned(each)
+        assert isinstance(sketch, Sketch)
+        assert sketch.price == price(kernel_plan, H100)
+    assert len(state.known.sketches) == 1
+    edit.set_attribute(aside, "calls", Called(unplanned.entry.root.called_by("calls")))
+    assert isinstance(state.prices.planned(aside), Reason)

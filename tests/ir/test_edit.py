@@ -207,3 +207,40 @@ def test_needed_first_is_post_order_and_ends_on_a_cycle():
     for cycle in ({"a": ["a"]}, {"a": ["b"], "b": ["c"], "c": ["a"]}):
         with pytest.raises(AssertionError, match="needs itself"):
             walk.needed_first(["a"], cycle.__getitem__)
+
+
+def test_callees_follow_every_edit():
+    module = Module("m")
+    one, two, three = (edit.new_computation(module, name) for name in ("one", "two", "three"))
+    for callee in (one, two, three):
+        edit.create(callee, "x", "parameter", F, parameter_number=0, root=True)
+    entry = edit.new_computation(module, "e")
+    a = edit.create(entry, "a", "parameter", F, parameter_number=0, root=True)
+
+    def call(name: str, callee: Computation) -> Instruction:
+        return edit.create(entry, name, "call", F, [a], {"to_apply": Called(callee)})
+
+    assert entry.called == []
+    first = call("first", one)
+    assert entry.called == [one]
+    second = call("second", two)
+    edit.create(entry, "b", "negate", F, [a])
+    assert entry.called == [one, two]
+    edit.set_attribute(first, "to_apply", Called(three))
+    assert entry.called == [three, two]
+    edit.set_attribute(first, "metadata", Attribute("{}"))
+    assert edit.clone_module(module).computations
+    edit.arrange(entry, [i for i in reversed(list(entry.instructions)) if i is not a] + [a])
+    assert entry.called == [two, three]
+    edit.sort(entry)
+    assert entry.called == [i.called_by("to_apply") for i in entry.instructions if i.opcode == "call"]
+    edit.remove(second)
+    assert entry.called == [three]
+    inner = edit.new_computation(module, "inner")
+    x = edit.create(inner, "x", "parameter", F, parameter_number=0)
+    edit.create(inner, "y", "call", F, [x], {"to_apply": Called(one)}, root=True)
+    assert inner.called == [one]
+    edit.splice(inner, entry, [a])
+    assert (entry.called, inner.called) == ([three, one], [])
+    copy = edit.clone_computation(entry)
+    assert copy.called == entry.called == [three, one]

@@ -6,8 +6,12 @@ import pytest
 
 import hlo_opt
 from hlo_opt.ir.index_map import constant, variable
+from hlo_opt.ops.choices import MOST_PLACES
+from hlo_opt.ops.sets import looped
 from hlo_opt.plans.lane_exits import Quiet
 from hlo_opt.plans.lane_obstacle import obstacle
+from hlo_opt.plans.lane_search import may_have_lanes
+from hlo_opt.plans.opened_loop import opened_with
 from tests.loops import COUPLED, LANES
 from tests.plans.test_lane_loop import lanes
 
@@ -127,3 +131,76 @@ def test_tables_of_constants_and_copies_are_looked_through(text: str, has_plan: 
     module = hlo_opt.parse(text)
     found = obstacle(module, next(i for i in module.entry.instructions if i.opcode == "while"))
     assert found.has_plan == has_plan
+
+
+@pytest.mark.parametrize(("places", "has_choices"), [(MOST_PLACES, True), (MOST_PLACES + 1, False)])
+def test_a_loop_is_opened_with_choices_where_one_may_be(places: int, has_choices: bool) -> None:
+    module = hlo_opt.parse(f"""HloModule m
+
+body {{
+  s = (s32[], f32[{places},64]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  x = f32[{places},64] get-tuple-element(s), index=1
+  zero = s32[] constant(0)
+  one = s32[] constant(1)
+  row = f32[1,64] dynamic-slice(x, n, zero), dynamic_slice_sizes={{1,64}}
+  flat = f32[64] reshape(row)
+  all = f32[{places},64] broadcast(flat), dimensions={{1}}
+  sum = f32[{places},64] add(x, all)
+  next = s32[] add(n, one)
+  ROOT t = (s32[], f32[{places},64]) tuple(next, sum)
+}}
+
+condition {{
+  s = (s32[], f32[{places},64]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  most = s32[] constant(8)
+  ROOT less = pred[] compare(n, most), direction=LT
+}}
+
+ENTRY e {{
+  zero = s32[] constant(0)
+  x = f32[{places},64] parameter(0)
+  start = (s32[], f32[{places},64]) tuple(zero, x)
+  loop = (s32[], f32[{places},64]) while(start), condition=condition, body=body
+  ROOT r = f32[{places},64] get-tuple-element(loop), index=1
+}}
+""")
+    loop = next(i for i in module.entry.instructions if looped(i) is not None)
+    plain, chosen = opened_with(loop, chooses=False), opened_with(loop, chooses=True)
+    assert plain is not None
+    assert not plain.has_choices
+    assert (chosen is not None and chosen.has_choices) == (chosen is not None) == has_choices
+
+
+@pytest.mark.parametrize(("size", "may"), [(64, True), (65, False)])
+def test_large_values_without_a_common_dimension_have_no_lanes(size: int, may: bool) -> None:
+    module = hlo_opt.parse(f"""HloModule m
+
+body {{
+  s = (s32[], f32[64], f32[{size}], f32[100,64]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  x = f32[64] get-tuple-element(s), index=1
+  y = f32[{size}] get-tuple-element(s), index=2
+  rows = f32[100,64] get-tuple-element(s), index=3
+  sine = f32[64] sine(x)
+  cosine = f32[{size}] cosine(y)
+  row = f32[1,64] reshape(sine)
+  write = f32[100,64] dynamic-update-slice(rows, row, n, n)
+  next = s32[] add(n, n)
+  ROOT t = (s32[], f32[64], f32[{size}], f32[100,64]) tuple(next, sine, cosine, write)
+}}
+
+condition {{
+  s = (s32[], f32[64], f32[{size}], f32[100,64]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  most = s32[] constant(8)
+  ROOT less = pred[] compare(n, most), direction=LT
+}}
+
+ENTRY e {{
+  s = (s32[], f32[64], f32[{size}], f32[100,64]) parameter(0)
+  ROOT loop = (s32[], f32[64], f32[{size}], f32[100,64]) while(s), condition=condition, body=body
+}}
+""")
+    assert may_have_lanes(module.entry.root) == may

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import hlo_opt
+from hlo_opt.analysis.graph.chains import MOST_KEPT, chain_of
 from hlo_opt.evaluate.inputs import module_inputs
 from hlo_opt.fusion.context import FuseOptions, PassContext
 from hlo_opt.fusion.summary import module_summary
@@ -396,3 +397,18 @@ def test_a_chain_that_does_not_pay_leaves_nothing_behind(monkeypatch: pytest.Mon
     before = str(module)
     assert not WhileReroll().run(module, context)
     assert added and str(module) == before
+
+
+@pytest.mark.parametrize(("before", "is_found"), [(10, True), (MOST_KEPT + 8, False)])
+def test_copies_hand_on_the_state_of_a_few_rounds(before: int, is_found: bool) -> None:
+    """Each copy reads the value of so many rounds ago: of the state all but one value moves along. Layers with weights
+    of their own look like this, with a value for each weight: such a guess is not followed."""
+    values = [f"x{n}" for n in range(before)]
+    lines = [f"x{n} = f32[8] parameter({n})" for n in range(before)]
+    for k in range(60):
+        lines.append(f"z{k} = f32[8] sine({values[-1]})")
+        lines.append(f"y{k} = f32[8] multiply(z{k}, {values[-before]})")
+        values.append(f"y{k}")
+    lines.append(f"ROOT r = f32[8] negate({values[-1]})")
+    entry = hlo_opt.parse("HloModule m\n\nENTRY e {\n" + "\n".join(f"  {line}" for line in lines) + "\n}\n").entry
+    assert (chain_of(entry, 4) is not None) == is_found
