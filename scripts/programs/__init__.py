@@ -27,6 +27,7 @@ from scripts.programs import (
     training,
     transformer,
     updates,
+    vectors,
 )
 from scripts.programs.case import Case
 
@@ -57,9 +58,10 @@ MEASURED = (
     model_parts,
     algorithms,
     updates,
+    vectors,
 )
-"""Five programs of each kind that was once worse than XLA:GPU, parts of models, algorithms, and updates; no dumps of
-them are kept."""
+"""Five programs of each kind that was once worse than XLA:GPU, parts of models, algorithms, updates and short vectors;
+no dumps of them are kept."""
 
 
 def measured_cases() -> dict[str, Case]:
