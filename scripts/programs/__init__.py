@@ -13,6 +13,7 @@ from scripts.programs import (
     elementwise,
     filters,
     indexing,
+    layers,
     mlp,
     model_parts,
     monte_carlo,
@@ -57,9 +58,10 @@ MEASURED = (
     model_parts,
     algorithms,
     updates,
+    layers,
 )
-"""Five programs of each kind that was once worse than XLA:GPU, parts of models, algorithms, and updates; no dumps of
-them are kept."""
+"""Five programs of each kind that was once worse than XLA:GPU, parts of models, algorithms, updates, and layers; no
+dumps of them are kept."""
 
 
 def measured_cases() -> dict[str, Case]:
