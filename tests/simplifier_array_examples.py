@@ -107,6 +107,18 @@ example(
     "x: T[4]; a = T[4,3] broadcast(x), dimensions={0}; T[3,4] transpose(a), dimensions={1,0}",
     "x: T[4,2]; a = T[4,2,3] broadcast(x), dimensions={0,1}; T[2,4,3] transpose(a), dimensions={1,0,2}",
 )
+OUTER = "x: T[4,2]; y: T[4,3]; a = T[4,2,3] broadcast(x), dimensions={0,1}; b = T[4,2,3] broadcast(y), dimensions={0,2}"
+OUTER += "; c = T[4,2,3] subtract(a, b)"
+example(
+    "transpose-of-operation",
+    "fi",
+    f"{OUTER}; T[4,3,2] transpose(c), dimensions={{0,2,1}}",
+    (
+        f"{OUTER}; T[3,4,2] transpose(c), dimensions={{2,0,1}}",
+        f"{OUTER}; t = T[4,3,2] transpose(c), dimensions={{0,2,1}}; (T[4,3,2], T[4,2,3]) tuple(t, c)",
+        f"z: T[4,2,3]; {OUTER}; d = T[4,2,3] add(a, z); T[4,3,2] transpose(d), dimensions={{0,2,1}}",
+    ),
+)
 example(
     "operation-on-broadcasts",
     "f",

@@ -47,6 +47,9 @@ TEMPLATES = (
     T("reshape-of-broadcast", "x: T[<n>]; a = T[<n>,<m*k>] broadcast(x), dimensions={0}; T[1,<n>,<m>,<k>] reshape(a)"),
     T("transpose-of-broadcast", "x: T[<n>]; a = T[<n>,<m>] broadcast(x), dimensions={0}; T[<m>,<n>] transpose(a), "
       "dimensions={1,0}"),
+    T("transpose-of-operation", "x: T[<n>,<m>]; y: T[<n>,<k>]; a = T[<n>,<m>,<k>] broadcast(x), dimensions={0,1}; "
+      "b = T[<n>,<m>,<k>] broadcast(y), dimensions={0,2}; c = T[<n>,<m>,<k>] multiply(a, b); T[<n>,<k>,<m>] "
+      "transpose(c), dimensions={0,2,1}"),
     T("operation-on-broadcasts", "x: T[<n>]; y: T[]; a = T[<n>,<m>] broadcast(x), dimensions={0}; b = T[<n>,<m>] "
       "broadcast(y), dimensions={}; T[<n>,<m>] maximum(a, b)"),
     # ---- slices

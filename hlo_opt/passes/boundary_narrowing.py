@@ -8,14 +8,25 @@ elements (a sort key of 64 bits, a convert to f32) that kernel writes more than 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
 from hlo_opt.fusion.outline import Origins, original_name
 from hlo_opt.ir import Called, Computation, Instruction, Shape, edit
-from hlo_opt.ops.sets import UPDATES, fused, is_elementwise, results_of, tuple_elements, tuple_index
+from hlo_opt.ops.sets import (
+    RESHAPES,
+    UPDATES,
+    fused,
+    is_elementwise,
+    keeps_values,
+    results_of,
+    tuple_elements,
+    tuple_index,
+)
+from hlo_opt.ops.spec import find
 from hlo_opt.passes.base import PassContext, RewritingPass
 from hlo_opt.passes.dce import sweep
 from hlo_opt.plans import Plan, plan, region_of
@@ -23,14 +34,17 @@ from hlo_opt.plans.price import price
 from hlo_opt.text.aliases import aliases_of
 
 WORTH = 0.98
-"""The most that the kernels may take afterwards, relative to before, where a kernel writes something else; where it
-writes less, or something much smaller, they may take as long as before."""
+"""The most that the kernels may take afterwards, relative to before, where a kernel writes something else."""
+EVEN = 1.01
+"""The same where it writes nothing, or something much smaller: as long as before, as well as prices can tell."""
 MUCH = 4
 """How many times smaller that is: a mask in place of the f32 that are made of it."""
 _MOST = 16
 """Operations that move; more take a kernel longer than it saves."""
 _MOVERS = frozenset({"broadcast", "reverse"})
 """Operations that move besides elementwise ones: each of their elements is one of their operand."""
+_NEAR = 48
+"""Operations before a result of which each may be written instead."""
 
 
 @dataclass(frozen=True)
@@ -128,50 +142,70 @@ def _cuts(producer: Instruction, number: int) -> list[_Cut]:
     if result in others:
         return []
     order = _order(body)
-    frontier, moved, free, known, cuts = {result}, list[Instruction](), list[Instruction](), set[Instruction](), []
-
-    least, stays = _bytes(result), None
-
-    def cut(narrow: Instruction | None) -> _Cut:
-        return _Cut(narrow, tuple(sorted((*moved, *free), key=order.__getitem__)), _in_order(known, order))
-
-    while frontier and len(moved) < _MOST:
-        last = max(frontier, key=order.__getitem__)
-        if len(frontier) == 1 and stays is None and _bytes(last) < least:
-            least = _bytes(last)
-            cuts.append(cut(last))
-        frontier.remove(last)
-        if not _may_move(last):
-            if stays is not None:
-                return cuts
-            stays = last  # what is left may move yet: then this is all that readers need
-            continue
-        moved.append(last)
-        for operand in dict.fromkeys(last.operands):
-            made = _made_anywhere(operand)
-            if made:
-                free += [m for m in made if m not in free]
-            elif operand.parameter_number is not None or operand in others:
-                known.add(operand)
-            else:
-                frontier.add(operand)
-    if not frontier and stays is not None:
-        if _bytes(stays) < least:
-            cuts.append(cut(stays))
-    elif not frontier and others:  # a kernel without a result would be fused as a whole: fusion decided that
-        cuts.append(cut(None))
+    # a kernel without a result would be fused as a whole: fusion decided that
+    places = [*(n for n in _before(result, others) if _bytes(n) < _bytes(result)), *([None] if others else [])]
+    found = [cut for narrow in places if (cut := _cut(result, narrow, others, order)) is not None]
+    least, cuts = _bytes(result), []
+    for cut in sorted(found, key=lambda cut: len(cut.moved)):
+        left = -1 if cut.narrow is None else _bytes(cut.narrow)
+        if left < least:
+            least = left
+            cuts.append(cut)
     return cuts
 
 
-def _in_order(members: set[Instruction], order: dict[Instruction, int]) -> tuple[Instruction, ...]:
+def _before(result: Instruction, others: Set[Instruction]) -> list[Instruction]:
+    """The nearest operations that a result is computed from, which a kernel may write in its place."""
+    found, todo = dict.fromkeys([result]), deque([result])
+    while todo and len(found) < _NEAR:
+        value = todo.popleft()
+        if _may_move(value):
+            new = [o for o in dict.fromkeys(value.operands) if o not in found and not _is_known(o, others)]
+            found |= dict.fromkeys(new)
+            todo += new
+    return list(found)[1:]
+
+
+def _is_known(value: Instruction, others: Set[Instruction]) -> bool:
+    """Whether readers need no kernel for a value: it is in memory, or made of nothing."""
+    return value.parameter_number is not None or value in others or bool(_made_anywhere(value))
+
+
+def _cut(
+    result: Instruction, narrow: Instruction | None, others: Set[Instruction], order: Mapping[Instruction, int]
+) -> _Cut | None:
+    """The cut after which a kernel writes `narrow`, or nothing; None if readers cannot compute the rest, or if that is
+    too much."""
+    moved, free, known, todo = {result}, set[Instruction](), set[Instruction](), [result]
+    meets = False
+    while todo:
+        value = todo.pop()
+        if not _may_move(value) or len(moved) > _MOST:
+            return None
+        for operand in value.operands:
+            if operand is narrow:
+                meets = True
+            elif made := _made_anywhere(operand):
+                free.update(made)
+            elif operand.parameter_number is not None or operand in others:
+                known.add(operand)
+            elif operand not in moved:
+                moved.add(operand)
+                todo.append(operand)
+    return _Cut(narrow, _in_order(moved | free, order), _in_order(known, order)) if meets or narrow is None else None
+
+
+def _in_order(members: Set[Instruction], order: Mapping[Instruction, int]) -> tuple[Instruction, ...]:
     return tuple(sorted(members, key=order.__getitem__))
 
 
 def _may_move(value: Instruction) -> bool:
-    """Whether readers may compute it: an element from elements, or the same one for many."""
+    """Whether readers may compute it: an element from elements, the same one for many, or one that is looked up."""
     if value.control_predecessors or value.parameter_number is not None:
         return False
-    return is_elementwise(value) or value.opcode in _MOVERS
+    spec = find(value.opcode)
+    is_moved = value.opcode in _MOVERS or keeps_values(value, RESHAPES) or (spec is not None and spec.reads_part)
+    return is_moved or is_elementwise(value)
 
 
 def _made_anywhere(value: Instruction) -> list[Instruction]:
@@ -253,7 +287,7 @@ def _pays(boundary: Boundary, cut: _Cut, context: PassContext, known: _Prices) -
             known[body] = us(kernel)
         before += known[body]
     is_clear = cut.narrow is None or _bytes(cut.narrow) * MUCH <= _bytes(boundary.value)
-    most, after = (1.0 if is_clear else WORTH) * before, 0.0
+    most, after = (EVEN if is_clear else WORTH) * before, 0.0
     prices: dict[Instruction, float] = {}
     for kernel, candidate in zip((producer, *readers), _candidates(boundary, cut), strict=True):
         if after <= most:

@@ -83,16 +83,18 @@ def _write_in_rows(value: Instruction) -> None:
 
 
 def _mixes_layouts(value: Instruction) -> bool:
-    """Whether an array, written element by element in some other layout, has an operand that lies row by row, and only
-    readers that take elements by index. Frameworks give it the layout of its first operand, which may be a transpose;
-    products then find no matrix in it, and XLA gives all such arrays rows."""
+    """Whether an array, written element by element in some other layout, has an operand that lies row by row, or none
+    that does not, and only readers that take elements by index. Frameworks give it the layout of its first operand,
+    which may be a transpose, that may have become a product of broadcasts since; products then find no matrix in it,
+    and XLA gives all such arrays rows."""
     if not value.shape.is_array or value.shape.is_row_major or value.is_root or not is_elementwise(value):
         return False
     if keeps_values(value, COPIES):  # the program asks for this layout
         return False
     if fused(value) is not None:  # its computation says in which layout it writes
         return False
-    return any(_lies_in_rows(o) for o in value.operands) and all(_reads_by_index(u, value) for u in value.users)
+    suits = any(_lies_in_rows(o) for o in value.operands) or all(o.shape.is_row_major for o in value.operands)
+    return suits and all(_reads_by_index(u, value) for u in value.users)
 
 
 def _lies_in_rows(value: Instruction) -> bool:

@@ -169,7 +169,7 @@ SIMPLIFY = "inline,cse,dce"
 """The first passes of every run. They leave a simplified module unchanged."""
 
 SIMPLIFY_RAW = (
-    f"layout-fitting,batch-norm-expander,{SIMPLIFY},fixpoint(algebraic-simplifier,inline,cse,dce),"
+    f"layout-fitting,batch-norm-expander,{SIMPLIFY},fixpoint(algebraic-simplifier,inline,cse,dce),layout-fitting,"
     "bitcast-movement{reshapes=false},cse,dce,computation-deduplicator"
 )
 """The simplify stage: it replaces `SIMPLIFY` where a module is raw, or must be simplified in any case."""

@@ -22,6 +22,7 @@ from hlo_opt.plans.columns import (
     WARP,
     WORD,
     ColumnTile,
+    abreast_tile,
     column_parts,
     column_tile,
     keeping_tile,
@@ -30,13 +31,18 @@ from hlo_opt.plans.columns import (
     wide_tile,
 )
 from hlo_opt.plans.folding import KEPT, REDUCED, Folded, Levels, Space, ends_in_one_pass, passes
-from hlo_opt.plans.instructions import of_value
-from hlo_opt.plans.plan import Launch, Region, Segment
+from hlo_opt.plans.instructions import NOTHING, of_value
+from hlo_opt.plans.plan import Launch, Region, Segment, above
 from hlo_opt.plans.row_reduction import MOST_KEPT, may_be_reordered
 from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Own, Walk, own_on
 
 MOST_TOGETHER, KEPT_TOGETHER = 8, 16
 """Limits of the rows of a thread that are folded at once, and of their elements."""
+MOST_ABREAST = 8
+"""Neighbouring columns that one thread may fold, all of a row."""
+SHORTEST, WAITING = 8, 16
+"""Several threads share short columns from so many rows on, and for each row up to so many columns per multiprocessor:
+beyond that, loads of other columns hide the time that a thread waits."""
 
 
 def space_of(reduce: Instruction) -> Space | None:
@@ -117,16 +123,34 @@ def _is_quick(folded: Folded) -> bool:
     return len(folded.levels) == 1 and not any(of_value(i).slow for needed in summed for i in needed)
 
 
+def _is_for_one_thread(folded: Folded, target: DeviceTarget, *, walked_once: bool) -> bool:
+    """Whether a thread folds a short column alone, as a loop does. Of columns that are walked once, where there are too
+    few to fill the device, as of the forces of a particle's neighbours, several threads take less time: the more, the
+    longer a thread alone waits for one element after another."""
+    space = folded.space
+    if target.in_lanes:
+        return walked_once or space.minor < WARP or _is_quick(folded)
+    return walked_once and (space.reduced < SHORTEST or space.kept > target.core_count * space.reduced * WAITING)
+
+
+def _is_of_rows(folded: Folded) -> bool:
+    """Whether what is folded is computed from values that neighbouring columns share, such as the directions of a force
+    its size: a thread of all of them computes these once."""
+    needed = above([o for level in folded.levels for reduce in level for o in reduce.operands])
+    rows = folded.space.elements // folded.space.minor
+    return any(i.shape.is_array and i.shape.element_count == rows and of_value(i) is not NOTHING for i in needed)
+
+
 def of(region: Region, folded: Folded, target: DeviceTarget, shared_bytes: int = SHARED_BYTES) -> Columns | None:
     """The part for some folds of columns; None if it needs more than `shared_bytes`, or if a thread folds a column
-    alone as a loop does: short columns are worth a part only where they are walked more than once."""
+    alone as a loop does."""
     space = folded.space
     bits = smallest_bits(p.shape for p in region.parameters) or 32
     sizes = (space.kept // space.minor, space.reduced, space.minor)
     of_thread, cores = _accumulator_bytes(folded.levels), target.core_count
     may_share = ends_in_one_pass(region, folded)
     is_short = any(fast_form(reduce) is None for level in folded.levels for reduce in level)
-    if is_short and (may_share or space.minor < WARP or (target.in_lanes and _is_quick(folded))):
+    if is_short and _is_for_one_thread(folded, target, walked_once=may_share):
         return None
     if target.in_lanes:
         lanes = lanes_tile(sizes, of_thread, may_share=may_share, shared_bytes=shared_bytes)
@@ -134,6 +158,10 @@ def of(region: Region, folded: Folded, target: DeviceTarget, shared_bytes: int =
         even = next(n for n in range(parts, 0, -1) if space.reduced % n == 0)  # a processor reads ahead within a page
         in_runs = parts > 1 and 2 * even > parts
         return Columns(space, lanes, folded.levels, folded.roots, even if in_runs else parts, in_runs)
+    abreast = abreast_tile(sizes, of_thread, shared_bytes) if may_share and space.minor <= MOST_ABREAST else None
+    if abreast is not None and _is_of_rows(folded):
+        parts = column_parts(abreast, space.reduced, cores)
+        return _shared(Columns(space, abreast, folded.levels, folded.roots, parts))
     if may_share:
         wide = wide_tile(sizes, bits, of_thread, shared_bytes)
         parts = 0 if wide is None else column_parts(wide, space.reduced, cores)

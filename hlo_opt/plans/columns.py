@@ -131,6 +131,16 @@ def wide_tile(
     return _tile(sizes, (vector, lanes), accumulator_bytes, PER_THREAD, shared_bytes)
 
 
+def abreast_tile(
+    sizes: tuple[int, int, int], accumulator_bytes: int, shared_bytes: int = SHARED_BYTES
+) -> ColumnTile | None:
+    """The tile of a block whose threads have all columns of a row each; None where these are too many results."""
+    minor = sizes[2]
+    if minor * accumulator_bytes > _ACCUMULATOR_BYTES:
+        return None
+    return _tile(sizes, (minor, 1), accumulator_bytes, PER_THREAD, shared_bytes)
+
+
 def _narrow_lanes(minor: int, bits: int) -> int:
     """Lanes of less than a word each, where rows are not aligned to more: several warps or a whole row abreast, for
     which the fewest bytes of rows, surplus lanes and jumps to the next row are spent."""

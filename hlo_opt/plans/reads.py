@@ -13,7 +13,16 @@ import numpy as np
 
 from hlo_opt.ir import Instruction, Shape
 from hlo_opt.ir import index_map as maps
-from hlo_opt.ir.index_map import Condition, Expression, linearize, split_constant, variable, variables_of
+from hlo_opt.ir.index_map import (
+    Condition,
+    Expression,
+    Quotient,
+    linearize,
+    split_constant,
+    substitute,
+    variable,
+    variables_of,
+)
 from hlo_opt.ops.lowering import Element, Elementwise, Index
 from hlo_opt.ops.sets import tuple_index
 from hlo_opt.ops.spec import find
@@ -119,12 +128,22 @@ class Trace:
                 loops |= self.varies_with(self.drawn[name][0])
             else:
                 loops.add(name)
+        if ITEM in loops and self.walk.items > 1 and self._is_of_all_items(index, names):
+            loops.discard(ITEM)
         inner = math.prod([self.loops[name] for name in loops if name in self.loops]) if self.loops else 1
         rounds = self._rounds(index, names) * self.walk.filled if ROUND in loops else 1.0
         times = inner * (self.walk.items if ITEM in loops else 1) * rounds
         # the index stays alive as long as its identity is a key
         known = self._varying[id(index)] = index, frozenset(loops), times, inner
         return known
+
+    def _is_of_all_items(self, index: Index, names: frozenset[str]) -> bool:
+        """Whether an index is the same for all items of a thread though its variables are not, such as the row of
+        columns that are all a thread's."""
+        places = self.walk.places
+        if names.isdisjoint(places) or not any(isinstance(e, Quotient) for e in index):
+            return False
+        return ITEM not in names_in(tuple(substitute(e, places) for e in index))
 
     def _rounds(self, index: Index, names: frozenset[str]) -> int:
         """The number of rounds in which an index, in which these variables are, differs from the round before."""
@@ -324,7 +343,7 @@ def lay_of(trace: Trace, access: Access, block: int) -> Lay:
     return Lay(
         access,
         bits=seen.together * bits,
-        count=share * times / seen.together / (walk.items if seen.is_shared else 1),
+        count=share * times / seen.together / (walk.items if seen.is_shared and ITEM in varies else 1),
         useful=seen.places * bits / 8 * scale,
         fetched=seen.sectors * SECTOR * scale,
         run=seen.run,

@@ -18,7 +18,7 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import add, divide, modulo, multiply, split_constant, variable, variables_of
 from hlo_opt.ir.size import most
-from hlo_opt.ops import spec_of
+from hlo_opt.ops import OpKind, find, spec_of
 from hlo_opt.ops.reduction.reducers import EXTREMES, is_wide, monoid
 from hlo_opt.plans.columns import MOST_THREADS, WARP
 from hlo_opt.plans.element_reads import conditions_met
@@ -140,6 +140,10 @@ class Rows:
     """For each pass over a row, the columns at which it changes: an element before is computed in another way than one
     behind, as in a concatenate. They are multiples of the neighbours that a thread reads at a time, so that these are
     alike. Empty where no pass has any."""
+    most_each: int = 0
+    """The most elements of a thread where no array lies along a row, whose elements are folds themselves, such as
+    distances: so many that the threads of all rows fill the device. 0 for other rows. Neighbours are of different
+    threads then, which read side by side what they compute them from."""
     in_lanes: bool = False
     """Whether threads are the lanes of vectors, which read neighbouring elements at once: a short row gets as many
     lanes as it has elements, up to `LANES`, or one."""
@@ -220,11 +224,13 @@ class Rows:
             return lanes
         if self.columns < WARP and not self.columns & (self.columns - 1):
             return self.columns // short_row_vector(self.levels[0][0], self.columns)
-        lanes = self.few_lanes
+        lanes = WARP if self.most_each else self.few_lanes
         if lanes < WARP and (self.columns < WARP or most(self.teams) * lanes >= WARP):
             return lanes
         whole = self.columns // self._widest * self._widest if self.is_flat else self.columns  # threads share the ends
         warps = math.ceil(math.ceil(whole / self.per_thread) / WARP)
+        if self.most_each:
+            warps = min(warps, self.columns // WARP)
         if warps * WARP > MOST_THREADS and self._is_kept(self._slots(HALF_OF_THREADS)):
             return HALF_OF_THREADS
         return min(self._most_threads, warps * WARP)
@@ -255,6 +261,8 @@ class Rows:
     def per_thread(self) -> int:
         """Elements of a row that one thread folds, before the row gets more threads: where it is read once, several of
         the widest accesses, whose loads are in flight together."""
+        if self.most_each:
+            return self.most_each
         return max(ROW_PER_THREAD, AHEAD * self._widest) if self.is_read_once else ROW_PER_THREAD
 
     @cached_property
@@ -355,15 +363,18 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
     is_flat = _is_flat(folded) and all(leaf.type.per_byte == 1 for leaf in along if leaf.is_array)
     element_bytes = min(widths, default=max(own))
     fills = most(rows) * most(columns) >= target.resident_threads * AHEAD * MOST_NEIGHBOURS
+    is_of_folds = not widths and not target.in_lanes and columns >= 2 * WARP and _is_of_folds(folded)
+    most_each = max(1, min(ROW_PER_THREAD, most(rows) * most(columns) // target.resident_threads)) if is_of_folds else 0
     part = Rows(
         rows,
         columns,
         folded.levels,
         folded.roots,
-        element_bytes,
+        WIDEST_ACCESS if is_of_folds else element_bytes,
         is_flat=is_flat,
         words=max(words, default=1.0),
         is_read_once=is_read_once and fills,
+        most_each=most_each,
         in_lanes=target.in_lanes,
     )
     if is_read_once and part.threads >= WARP:  # the first warp of the last block combines the parts
@@ -374,6 +385,13 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
         return part
     joints = tuple(_joints(region, part, level) for level in range(len(part.levels) + 1))
     return replace(part, joints=joints) if any(joints) else part
+
+
+def _is_of_folds(folded: Folded) -> bool:
+    """Whether the elements of rows are computed from short folds, one for each."""
+    needed = above([o for level in folded.levels for reduce in level for o in reduce.operands])
+    folds = [i for i in needed if (spec := find(i.opcode)) is not None and spec.kind is OpKind.REDUCTION]
+    return any(leaf.element_count == folded.space.elements for i in folds for leaf in i.shape.leaves())
 
 
 def _joints(region: Region, part: Rows, level: int) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -227,10 +228,50 @@ def test_lanes_of_a_host_sum_short_columns_again_where_no_function_is_summed(sum
     host.agrees(text, relative=1e-5)
 
 
-def test_short_columns_that_are_read_once_are_loops(tool: Any) -> None:
-    text = columns((3, 10, 71))
-    assert tool.plan(text).kind == "loop"
-    assert tool.plan(softmax(3, 10, 20)).kind == "loop"  # a warp would have no columns
+def test_short_columns_that_are_read_once_are_loops_where_they_fill_the_device(tool: Any) -> None:
+    for sizes in ((200_000, 10, 3), (3, 7, 71), (1000, 20, 640)):
+        assert tool.plan(columns(sizes)).kind == "loop"
+    few = [columns(s, t) for s in ((3, 10, 71), (500, 48, 3), (9, 8, 2), (40, 31, 16)) for t in ("f32", "bf16")]
+    assert {tool.plan(text).kind for text in few} == {"column-reduction"}
+    tool.all_agree([*few, columns((7, 40, 3), "c64", "(3, 1)"), columns((7, 40, 3), "s8", "1", "max")])
+
+
+def test_short_columns_of_few_are_read_again(tool: Any) -> None:
+    """Beside each other, they are fewer than a warp: of a softmax over a particle's neighbours, for each direction."""
+    texts = [softmax(*sizes) for sizes in ((3, 10, 20), (500, 48, 3), (4, 33, 2))]
+    assert {tool.plan(text).kind for text in texts} == {"column-reduction"}
+    for text in texts:
+        tool.agrees(text, relative=1e-5)
+    assert Tool("lanes", target=InLanes.of(H100)).plan(texts[1]).kind == "loop"
+
+
+def forces(count: int, others: int, across: int, element_type: str = "f32") -> str:
+    """A sum over rows of vectors, each times a function of its row."""
+    sizes = f"{element_type}[{count},{others}"
+    return module(
+        element_type,
+        f"""  d = {sizes},{across}]{{2,1,0}} parameter(0)
+  r = {sizes}]{{1,0}} parameter(1)
+  w = {sizes}]{{1,0}} tanh(r)
+  b = {sizes},{across}]{{2,1,0}} broadcast(w), dimensions={{0,1}}
+  f = {sizes},{across}]{{2,1,0}} multiply(d, b)
+  z = {element_type}[] constant(0)
+  ROOT s = {element_type}[{count},{across}]{{1,0}} reduce(f, z), dimensions={{1}}, to_apply=add
+""",
+    )
+
+
+def test_a_thread_folds_all_columns_of_a_row_that_share_what_is_computed(tool: Any) -> None:
+    """The function is computed once for a row, and the price says so; where nothing is, lanes have a column each."""
+    texts = [forces(*s) for s in ((40, 48, 3), (300, 17, 2), (200, 300, 4), (3, 50_000, 3), (200, 64, 8))]
+    for text in texts:
+        (segment,) = tool.plan(text).segments
+        assert (segment.part.kind, segment.part.tile.lanes) == ("column-reduction", 1)
+        assert len(re.findall(r"= \w*tanh\w*\(", tool.kernel(text).source.partition("__global__")[2])) == 1
+    assert tool.plan(texts[3]).segments[0].part.parts > 1
+    assert tool.plan(forces(40, 48, 3).replace("tanh", "reshape")).segments[0].part.tile.lanes == 3
+    assert tool.plan(forces(200, 64, 9)).segments[0].part.tile.lanes == 9
+    tool.all_agree([*texts, forces(40, 48, 3, "bf16"), forces(40, 48, 3, "f64")], relative=1e-5)
 
 
 ARGMAX = f"""HloModule m

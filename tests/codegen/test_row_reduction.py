@@ -186,13 +186,43 @@ def test_major_reduced_dimension_joins(tool: Any) -> None:
 def test_columns_that_are_short_are_a_loop(tool: Any) -> None:
     text = module(
         "f32",
-        """  p = f32[30,9]{1,0} parameter(0)
+        """  p = f32[6,9]{1,0} parameter(0)
   z = f32[] constant(0)
   ROOT r = f32[9]{0} reduce(p, z), dimensions={0}, to_apply=add
 """,
     )
     assert tool.plan(text).kind == "loop"
     tool.agrees(text, whole=True)
+
+
+def test_neighbours_that_are_computed_are_of_different_threads(tool: Any) -> None:
+    """No array lies along a row: there is nothing to read in vectors, and threads read side by side what they compute
+    elements from. They are so many that they fill the device."""
+    text = """HloModule m
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+
+ENTRY e {
+  x = f32[COUNT,3]{1,0} parameter(0)
+  y = f32[OTHERS,3]{1,0} parameter(1)
+  a = f32[COUNT,OTHERS,3]{2,1,0} broadcast(x), dimensions={0,2}
+  b = f32[COUNT,OTHERS,3]{2,1,0} broadcast(y), dimensions={1,2}
+  d = f32[COUNT,OTHERS,3]{2,1,0} subtract(a, b)
+  q = f32[COUNT,OTHERS,3]{2,1,0} multiply(d, d)
+  z = f32[] constant(0)
+  r = f32[COUNT,OTHERS]{1,0} reduce(q, z), dimensions={2}, to_apply=add
+  t = f32[COUNT,OTHERS]{1,0} sqrt(r)
+  ROOT s = f32[COUNT]{0} reduce(t, z), dimensions={1}, to_apply=add
+}
+"""
+    sizes = {(200, 256): 256, (40, 300): 288, (9, 70): 64, (3000, 1000): 96}
+    texts = [text.replace("COUNT", str(count)).replace("OTHERS", str(others)) for count, others in sizes]
+    parts = [tool.plan(t).segments[0].part for t in texts]
+    assert [(part.threads, part.vector) for part in parts] == [(threads, 1) for threads in sizes.values()]
+    tool.all_agree(texts[:3], relative=1e-5)
 
 
 def test_prologue_epilogue_and_several_outputs(tool: Any) -> None:

@@ -125,6 +125,44 @@ ENTRY e {{
 """Which of 64 each element belongs to: to compute this again takes the product longer than to read it."""
 
 
+MASK_BESIDE = f"""{HEAD}
+k0 {{
+  v = f32[4096,512]{{1,0}} parameter(0)
+  p = f32[512,4096]{{1,0}} transpose(v), dimensions={{1,0}}
+  q = f32[4096]{{0}} parameter(1)
+  t = f32[4096]{{0}} tanh(q)
+  u = f32[512,4096]{{1,0}} broadcast(t), dimensions={{1}}
+  m = f32[512,4096]{{1,0}} multiply(p, u)
+  n = pred[512,4096]{{1,0}} compare(p, u), direction=LT
+  w = f32[512,4096]{{1,0}} convert(n)
+  y = f32[512,4096]{{1,0}} multiply(w, u)
+  zero = f32[] constant(0)
+  r = f32[512]{{0}} reduce(m, zero), dimensions={{1}}, to_apply=add
+  ROOT o = (f32[512]{{0}}, f32[512,4096]{{1,0}}, f32[4096]{{0}}) tuple(r, y, t)
+}}
+
+k1 {{
+  r = f32[512]{{0}} parameter(0)
+  d = f32[512,4096]{{1,0}} parameter(1)
+  b = f32[512,4096]{{1,0}} broadcast(r), dimensions={{0}}
+  ROOT c = f32[512,4096]{{1,0}} subtract(d, b)
+}}
+
+ENTRY e {{
+  p = f32[4096,512]{{1,0}} parameter(0)
+  q = f32[4096]{{0}} parameter(1)
+  k = (f32[512]{{0}}, f32[512,4096]{{1,0}}, f32[4096]{{0}}) fusion(p, q), kind=kInput, calls=k0
+  r = f32[512]{{0}} get-tuple-element(k), index=0
+  d = f32[512,4096]{{1,0}} get-tuple-element(k), index=1
+  t = f32[4096]{{0}} get-tuple-element(k), index=2
+  c = f32[512,4096]{{1,0}} fusion(r, d), kind=kLoop, calls=k1
+  ROOT x = (f32[512,4096]{{1,0}}, f32[4096]{{0}}) tuple(c, t)
+}}
+"""
+"""A mask is less than the numbers that are made of it and of another result, which lies beside it on the way; what
+the mask is made of is no operand that readers would read in order."""
+
+
 def narrowed(text: str) -> Module:
     made, _ = hlo_opt.fuse(hlo_opt.parse(text), passes="boundary-narrowing,cse,dce", simplify="never", target=H100)
     hlo_opt.verify(made)
@@ -140,8 +178,15 @@ def between(module: Module) -> list[str]:
 
 @pytest.mark.parametrize(
     ("text", "types"),
-    [(CONVERT, ["bf16"]), (REVERSED, ["bf16"]), (TWO, ["bf16"]), (KEYS, ["s32"]), (MASK, ["pred"])],
-    ids=["convert", "reverse", "two results", "keys", "mask"],
+    [
+        (CONVERT, ["bf16"]),
+        (REVERSED, ["bf16"]),
+        (TWO, ["bf16"]),
+        (KEYS, ["s32"]),
+        (MASK, ["pred"]),
+        (MASK_BESIDE, ["pred", "f32"]),
+    ],
+    ids=["convert", "reverse", "two results", "keys", "mask", "mask beside"],
 )
 def test_readers_compute_what_is_wide(text: str, types: list[str]) -> None:
     parsed, made = hlo_opt.parse(text), narrowed(text)
@@ -276,13 +321,74 @@ FOLDED = IN_F32.replace("tuple(r, d)", "tuple(r, q)").replace(
     "  q = f32[512,4096]{1,0} multiply(t, y)\n  ROOT o =",
 )
 """A product of an operand and a fold, which is computed after what is made of the operand."""
+OUTER = f"""{HEAD}
+k0 {{
+  x = f32[64,1,512]{{2,1,0}} parameter(0)
+  d = f32[64,64]{{1,0}} parameter(1)
+  v = f32[64,512]{{1,0}} bitcast(x)
+  b = f32[64,512,64]{{2,1,0}} broadcast(v), dimensions={{0,1}}
+  c = f32[64,512,64]{{2,1,0}} broadcast(d), dimensions={{0,2}}
+  m = f32[64,512,64]{{2,1,0}} multiply(b, c)
+  q = f32[64,512,64]{{2,1,0}} multiply(m, m)
+  zero = f32[] constant(0)
+  r = f32[64]{{0}} reduce(q, zero), dimensions={{1,2}}, to_apply=add
+  ROOT o = (f32[64]{{0}}, f32[64,512,64]{{2,1,0}}) tuple(r, m)
+}}
+
+k1 {{
+  r = f32[64]{{0}} parameter(0)
+  m = f32[64,512,64]{{2,1,0}} parameter(1)
+  b = f32[64,512,64]{{2,1,0}} broadcast(r), dimensions={{0}}
+  w = f32[64,512,64]{{2,1,0}} multiply(m, b)
+  zero = f32[] constant(0)
+  ROOT s = f32[512,64]{{1,0}} reduce(w, zero), dimensions={{0}}, to_apply=add
+}}
+
+ENTRY e {{
+  x = f32[64,1,512]{{2,1,0}} parameter(0)
+  d = f32[64,64]{{1,0}} parameter(1)
+  k = (f32[64]{{0}}, f32[64,512,64]{{2,1,0}}) fusion(x, d), kind=kInput, calls=k0
+  r = f32[64]{{0}} get-tuple-element(k), index=0
+  m = f32[64,512,64]{{2,1,0}} get-tuple-element(k), index=1
+  ROOT s = f32[512,64]{{1,0}} fusion(r, m), kind=kInput, calls=k1
+}}
+"""
+"""The gradient of each example, of which its norm and a weighted sum are asked for, of a vector in other dimensions."""
+LOOKED_UP = f"""{HEAD}
+k0 {{
+  p = f32[64,1024]{{1,0}} parameter(0)
+  i = s32[8192,1]{{1,0}} parameter(1)
+  g = f32[8192,1024]{{1,0}} gather(p, i), offset_dims={{1}}, collapsed_slice_dims={{0}}, start_index_map={{0}}, index_vector_dim=1, slice_sizes={{1,1024}}
+  d = f32[8192,1024]{{1,0}} negate(g)
+  zero = f32[] constant(0)
+  r = f32[8192]{{0}} reduce(d, zero), dimensions={{1}}, to_apply=add
+  ROOT o = (f32[8192]{{0}}, f32[8192,1024]{{1,0}}) tuple(r, d)
+}}
+
+k1 {{
+  r = f32[8192]{{0}} parameter(0)
+  d = f32[8192,1024]{{1,0}} parameter(1)
+  b = f32[8192,1024]{{1,0}} broadcast(r), dimensions={{0}}
+  ROOT c = f32[8192,1024]{{1,0}} subtract(d, b)
+}}
+
+ENTRY e {{
+  p = f32[64,1024]{{1,0}} parameter(0)
+  i = s32[8192,1]{{1,0}} parameter(1)
+  k = (f32[8192]{{0}}, f32[8192,1024]{{1,0}}) fusion(p, i), kind=kInput, calls=k0
+  r = f32[8192]{{0}} get-tuple-element(k), index=0
+  d = f32[8192,1024]{{1,0}} get-tuple-element(k), index=1
+  ROOT c = f32[8192,1024]{{1,0}} fusion(r, d), kind=kLoop, calls=k1
+}}
+"""
+"""Rows of a small table: to look them up again is less to read."""
 COPIED = CONVERT.replace("  n = bf16[512,4096]{1,0} negate(p)\n", "").replace("convert(n)", "convert(p)")
 
 
 @pytest.mark.parametrize(
     ("text", "types"),
-    [(IN_MEMORY, []), (OTHER_RESULT, ["f32"]), (LONG_FOR_FEW, [])],
-    ids=["an operand", "another result", "an operand and a function of columns"],
+    [(IN_MEMORY, []), (OTHER_RESULT, ["f32"]), (LONG_FOR_FEW, []), (OUTER, []), (LOOKED_UP, ["f32"])],
+    ids=["an operand", "another result", "an operand and a function of columns", "an outer product", "looked up"],
 )
 def test_what_is_in_memory_anyway_is_no_result(text: str, types: list[str]) -> None:
     parsed, made = hlo_opt.parse(text), narrowed(text)
@@ -374,6 +480,7 @@ def test_what_moves_keeps_its_origin_and_no_operand_stays_that_nothing_reads() -
 
 
 def test_keys_of_a_topk_lie_between_kernels_as_what_they_are_keys_of() -> None:
+    """Of a matrix that takes too long to be computed again."""
     text = """HloModule m
 
 ENTRY e {
@@ -390,6 +497,8 @@ ENTRY e {
         "high {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT s = f32[] maximum(a, b)\n}\n\n"
         "ENTRY e {\n  n = f32[] constant(-inf)",
     )
+    long = "".join(f"  d{k + 1} = f32[8,4,4096]{{2,1,0}} tanh(d{k})\n" for k in range(16))
+    text = text.replace("  d =", "  d0 =").replace("  r = ", f"{long}  r = ").replace("reshape(d)", "reshape(d16)")
     parsed = hlo_opt.parse(text)
     fused, _ = hlo_opt.fuse(parsed)
     assert between(fused) and "s64" not in between(fused)

@@ -175,3 +175,33 @@ ENTRY e {
     assert fusion.shape.same_bytes(fusion.called_by("calls").root.shape)
     given = [np.arange(12, dtype=np.float32).reshape(3, 4), np.ones((3, 4), np.float32)]
     assert np.array_equal(hlo_opt.evaluate(found, given)[0], -given[0] - 1)
+
+
+def test_an_outer_product_lies_in_rows_whatever_its_transpose_did() -> None:
+    """The gradient of each example: a transposed product at first, which frameworks write as a view of the product.
+    Its weighted sum over examples is a fold then, in a kernel that computes the gradients again."""
+    module = hlo_opt.parse("""HloModule m
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+
+ENTRY e {
+  g = f32[32,256] parameter(0)
+  x = f32[32,128] parameter(1)
+  d = f32[32,256,128]{2,1,0} dot(g, x), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={}, rhs_contracting_dims={}
+  t = f32[32,128,256]{1,2,0} transpose(d), dimensions={0,2,1}
+  q = f32[32,128,256]{1,2,0} multiply(t, t)
+  z = f32[] constant(0)
+  n = f32[32] reduce(q, z), dimensions={1,2}, to_apply=add
+  ROOT r = f32[128,256]{1,0} dot(n, t), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+}
+""")
+    found, _ = hlo_opt.fuse(module)
+    hlo_opt.verify(found)
+    assert all(i.shape.is_row_major for c in found.computations for i in c.instructions if i.shape.is_array)
+    assert max(i.shape.element_count for i in found.entry.instructions if i.shape.is_array) == 128 * 256
+    given = [np.linspace(-1, 1, n, dtype=np.float32).reshape(32, -1) for n in (32 * 256, 32 * 128)]
+    (got,), (want,) = (hlo_opt.evaluate(m, given) for m in (found, module))
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-2)

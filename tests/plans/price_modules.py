@@ -95,6 +95,10 @@ _ENTRIES = {
     " ROOT r = (f32[{rows},{columns}], f32[{stretches},{columns}]) tuple(d, p)",
     "column-reduction": "x = f32[{rows},{columns}] parameter(0)\n z = f32[] constant(0)\n ROOT r = f32[{columns}] "
     "reduce(x, z), dimensions={0}, to_apply=sum",
+    "column-reduction abreast": "x = f32[{rows},{columns},3] parameter(0)\n w = f32[{rows},{columns}] parameter(1)\n"
+    " z = f32[] constant(0)\n e = f32[{rows},{columns}] rsqrt(w)\n b = f32[{rows},{columns},3] broadcast(e), "
+    "dimensions={0,1}\n f = f32[{rows},{columns},3] multiply(x, b)\n ROOT r = f32[{rows},3] reduce(f, z), "
+    "dimensions={1}, to_apply=sum",
     "register-transpose": "x = {t}[{elements},3] parameter(0)\n ROOT r = {t}[3,{elements}] transpose(x), "
     "dimensions={1,0}",
     "tiled-transpose": "x = {t}[{rows},{columns}] parameter(0)\n ROOT r = {t}[{columns},{rows}] transpose(x), "

@@ -175,6 +175,14 @@ def test_what_a_row_has_once_is_counted_once() -> None:
     assert trace.walk.rounds == rows * 2
 
 
+def test_what_neighbouring_columns_share_is_computed_once() -> None:
+    (trace,) = traces(planned("column-reduction abreast", 64, 512))[:1]
+    times = {i.opcode: trace.times(index) for i, index, _ in trace.values}
+    assert trace.walk.items == 3
+    assert times["rsqrt"] == trace.walk.rounds == times["multiply"] / 3
+    assert sorted({trace.times(read.index) for read in trace.reads}) == [times["rsqrt"], times["multiply"]]
+
+
 def test_neighbours_of_odd_planes_share_sectors_where_they_share_no_instruction() -> None:
     """Each thread reads one row of three: 96 bits are no access, but three times 32 of one sector."""
     odd = """ x = f32[65536,3] parameter(0)

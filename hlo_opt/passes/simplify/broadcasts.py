@@ -133,6 +133,32 @@ def transpose_of_broadcast(i: Instruction, site: Site) -> Instruction | None:
     return site.broadcast(inner.operands[0], i.shape.dimensions, mapped) if is_rising(mapped) else None
 
 
+@rule(
+    "transpose-of-operation",
+    "transpose",
+    "transpose of op(broadcast x, broadcast y) that nobody else reads, as of an outer product = op(broadcast x, "
+    "broadcast y) into the moved dimensions, where those of each operand stay in order",
+    _SAME,
+)
+def transpose_of_operation(i: Instruction, site: Site) -> Instruction | None:
+    inner, order = i.operands[0], i.ints("dimensions")
+    if not _is_elementwise(inner) or len(inner.users) > 1 or inner.is_root:
+        return None
+    sources = [_spread(o) if o.shape.dimensions == inner.shape.dimensions else None for o in inner.operands]
+    moved = [(v, [order.index(d) for d in mapped]) for v, mapped in (s for s in sources if s is not None)]
+    if len(moved) < len(sources) or not all(is_rising(mapped) for _, mapped in moved):
+        return None
+    operands = [site.broadcast(value, i.shape.dimensions, mapped) for value, mapped in moved]
+    return site.again(inner, operands, array(i.shape.type, *i.shape.dimensions))
+
+
+def _is_elementwise(i: Instruction) -> bool:
+    """Whether it works on arrays element by element, and calls nothing."""
+    spec = find(i.opcode)
+    plain = spec is not None and spec.kind is OpKind.ELEMENTWISE and not spec.side_effects
+    return plain and i.shape.is_array and bool(i.operands) and next(i.called(), None) is None
+
+
 def _spread(value: Instruction) -> tuple[Instruction, tuple[int, ...]] | None:
     """The operand of a broadcast and its dimensions in the result."""
     if is_a(value, "broadcast"):
@@ -148,10 +174,7 @@ def _spread(value: Instruction) -> tuple[Instruction, tuple[int, ...]] | None:
     of="broadcast",
 )
 def operation_on_broadcasts(i: Instruction, site: Site) -> Instruction | None:
-    if not i.operands or not is_a(i.operands[0], "broadcast") or not i.shape.is_array:
-        return None
-    spec = find(i.opcode)
-    if spec is None or spec.kind is not OpKind.ELEMENTWISE or spec.side_effects or list(i.called()):
+    if not _is_elementwise(i) or not is_a(i.operands[0], "broadcast"):
         return None
     dimensions = i.shape.dimensions
     spreads = [_spread(o) if o.shape.dimensions == dimensions else None for o in i.operands]
