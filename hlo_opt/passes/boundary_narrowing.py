@@ -35,16 +35,17 @@ from hlo_opt.passes.dce import sweep
 from hlo_opt.text.aliases import aliases_of
 
 WORTH = 0.98
-"""The most that the kernels may take afterwards, relative to before, where a kernel writes something else; where it
-writes less, or something much smaller, they may take as long as before."""
+"""The most that the kernels may take afterwards, relative to before, where a kernel writes something else."""
+EVEN = 1.01
+"""The same where it writes nothing, or something much smaller: as long as before, as well as prices can tell."""
 MUCH = 4
 """How many times smaller that is: a mask in place of the f32 that are made of it."""
 _MOST = 16
 """Operations that move; more take a kernel longer than it saves."""
-_NEAR = 48
-"""Operations before a result of which each may be written instead."""
 _MOVERS = frozenset({"broadcast", "reverse"})
 """Operations that move besides elementwise ones: each of their elements is one of their operand."""
+_NEAR = 48
+"""Operations before a result of which each may be written instead."""
 
 
 @dataclass(frozen=True)
@@ -294,7 +295,7 @@ def _pays(boundary: Boundary, cut: _Cut, known: _Prices) -> Mapping[Instruction,
     producer, readers = boundary.producer, boundary.readers
     before = sum(map(known.as_it_is, (producer, *readers)))
     is_clear = cut.narrow is None or _bytes(cut.narrow) * MUCH <= _bytes(boundary.value)
-    most, after = (1.0 if is_clear else WORTH) * before, 0.0
+    most, after = (EVEN if is_clear else WORTH) * before, 0.0
     prices: dict[Instruction, float] = {}
     for kernel, candidate in zip((producer, *readers), _candidates(boundary, cut), strict=True):
         if after <= most:

@@ -13,6 +13,7 @@ from scripts.programs import (
     elementwise,
     filters,
     indexing,
+    layers,
     mlp,
     model_parts,
     monte_carlo,
@@ -58,10 +59,11 @@ MEASURED = (
     model_parts,
     algorithms,
     updates,
+    layers,
     vectors,
 )
-"""Five programs of each kind that was once worse than XLA:GPU, parts of models, algorithms, updates and short vectors;
-no dumps of them are kept."""
+"""Five programs of each kind that was once worse than XLA:GPU, parts of models, algorithms, updates, layers and short
+vectors; no dumps of them are kept."""
 
 
 def measured_cases() -> dict[str, Case]:
