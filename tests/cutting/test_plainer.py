@@ -208,6 +208,7 @@ def test_dimensions_grow_to_one_size_and_those_of_batches_go():
         {(64, 1, 64, 64), (64, 64, 1, 64)},
         {(30, 30)},
         {(256, 256)},
+        {(128, 128)},
         {(64, 64)},
     ]
 
