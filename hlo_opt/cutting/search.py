@@ -206,18 +206,22 @@ class Reducer:
         """Take cuts until none is left that shows it."""
         self._one(plainer.bare)
         wide, fewest = self.text, size(self.module)[:2]
-        is_simpler = True
-        while is_simpler:
+        while True:
+            while True:
+                count = size(self.module)[:2]
+                self._entries()
+                self._stretches()
+                self._whole()
+                self._fewer()
+                if size(self.module)[:2] >= count:
+                    break
             before = size(self.module)
-            self._entries()
-            self._stretches()
-            self._whole()
-            self._fewer()
-            if size(self.module)[:2] < fewest:
-                wide, fewest = self.text, size(self.module)[:2]
+            if before[:2] < fewest:
+                wide, fewest = self.text, before[:2]
             self._sizes()
             self._plainer()
-            is_simpler = simpler(size(self.module), before) or self._grown(wide)
+            if not simpler(size(self.module), before) and not self._grown(wide):
+                break
 
     def _fewer(self) -> None:
         """Fewer instructions, of dimensions as they are."""
