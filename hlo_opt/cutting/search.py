@@ -56,7 +56,7 @@ kernel, in which a fault of this one is not. Where they are 1, what reads anothe
 that do so cannot stand for each other any more."""
 FEW = 32
 """Instructions of a module of which all cuts are tried once more in larger arrays."""
-GROWTHS = 3
+GROWTHS = 2
 """So many forms with larger arrays, which show it, are cut: it takes long where a question does."""
 MANY = 64
 """So many entries or outputs are tried one by one; of more, halves."""
