@@ -27,7 +27,9 @@ fifteen of `tests/test_reduce_faults.py`. The condition has its parameter, the c
 the body its parameter, two elements, a step, the counter's next value, one operation and the tuple; the entry an array,
 the counter's start, the tuple and the loop. A loop of an unknown number takes seven: its state is one array, and the
 condition asks whether a sum of it is finite. Where `reduce` leaves a loop with a counter, each module without one that
-it tried did not show the mistake; fifteen instructions are the least then, and the table says so.
+it tried did not show the mistake; fifteen instructions are the least then, and the table says so. A mistake in what is
+done of attention alone takes eighteen: an array, its product with itself, a softmax, which has two folds with
+computations of three and the starts of both, and the product of that with the array.
 
 `--modules` names the modules whose kernels get faults, such as those of loops; without it, all of testdata/kernels.
 `--results` appends each result with the module that is left to a file at once, a line of JSON each; with `--resume` the
@@ -58,7 +60,8 @@ from typing import TYPE_CHECKING
 
 from hlo_opt.analysis.graph.loops import derived_trip_count
 from hlo_opt.ir import Module, edit
-from hlo_opt.ops.sets import looped
+from hlo_opt.ops.reduction.softmax import sums_of
+from hlo_opt.ops.sets import looped, multiplies_matrices
 from hlo_opt.text import parse
 from scripts.code_mutants import Mutant, mutants
 from scripts.code_reach import Reach, reach_of
@@ -76,6 +79,8 @@ CACHE = "HLO_OPT_CACHE"
 MOST_INSTRUCTIONS, MOST_SECONDS = 10, 60.0
 LEAST_COUNTED = 15
 """Instructions of the least module with a loop of a known number of rounds that does something in each."""
+LEAST_ATTENTION = 18
+"""Instructions of the least module with attention, whose queries, keys and values are one array."""
 CODE = ("hlo_opt/passes/**/*.py", "hlo_opt/fusion/*.py", "hlo_opt/analysis/graph/inlining.py")
 SHOWN_TO = (
     "softmax", "layer_norm", "branch", "nested", "running_sums", "embed_gradient", "batch_norm", "heat", "window",
@@ -118,7 +123,9 @@ class Result:
 
     @property
     def is_least(self) -> bool:
-        """Whether it is the least module of a loop that has to count its rounds."""
+        """Whether it is the least module of a loop that has to count its rounds, or of attention."""
+        if self.instructions == LEAST_ATTENTION:
+            return attends(self.text)
         return self.instructions == LEAST_COUNTED and counts(self.text)
 
     @property
@@ -139,6 +146,12 @@ def counts(text: str) -> bool:
     """Whether a module has a loop whose number of rounds is known before the run."""
     instructions = (i for c in parse(text).computations for i in c.instructions)
     return any(looped(i) is not None and derived_trip_count(i) is not None for i in instructions)
+
+
+def attends(text: str) -> bool:
+    """Whether a module has a softmax of a product, and a product of that."""
+    entry = list(parse(text).entry.instructions)
+    return bool(sums_of(entry)) and sum(map(multiplies_matrices, entry)) > 1
 
 
 def plant(fault: InKernels) -> None:

@@ -83,6 +83,37 @@ ENTRY e {
 """
 
 
+ATTENTION = """HloModule m
+
+most {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT m = f32[] maximum(a, b)
+}
+
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+
+ENTRY e {
+  q = f32[256,256]{1,0} parameter(0)
+  d = f32[256,256]{1,0} dot(q, q), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  low = f32[] constant(-inf)
+  t = f32[256]{0} reduce(d, low), dimensions={1}, to_apply=most
+  tops = f32[256,256]{1,0} broadcast(t), dimensions={0}
+  less = f32[256,256]{1,0} subtract(d, tops)
+  p = f32[256,256]{1,0} exponential(less)
+  zero = f32[] constant(0)
+  total = f32[256]{0} reduce(p, zero), dimensions={1}, to_apply=sum
+  totals = f32[256,256]{1,0} broadcast(total), dimensions={0}
+  w = f32[256,256]{1,0} divide(p, totals)
+  ROOT r = f32[256,256]{1,0} dot(w, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+
+
 def kinds_of(text: str) -> list[str]:
     fused, _ = hlo_opt.fuse(hlo_opt.parse(text))
     return [kernel.symbol.partition("_while_")[0] for kernel in build_schedule(fused).kernels]
@@ -94,10 +125,20 @@ def test_the_least_loops_are_kernels_of_their_rungs():
         assert reduce_faults.counts(text) == is_counted and kinds_of(text) == ["block_loop"]
 
 
+def test_the_least_attention_is_a_kernel_of_its_kind():
+    instructions = sum(len(c.instructions) for c in hlo_opt.parse(ATTENTION).computations)
+    assert instructions == reduce_faults.LEAST_ATTENTION and reduce_faults.attends(ATTENTION)
+    fused, _ = hlo_opt.fuse(hlo_opt.parse(ATTENTION))
+    assert ["attention" in kernel.symbol for kernel in build_schedule(fused).kernels] == [True]
+
+
 @pytest.mark.parametrize(
-    ("instructions", "text", "is_least"), [(15, COUNTED, True), (16, COUNTED, False), (15, BARE, False)]
+    ("instructions", "text", "is_least"),
+    [(15, COUNTED, True), (16, COUNTED, False), (15, BARE, False), (18, ATTENTION, True), (18, COUNTED, False)],
 )
-def test_fifteen_instructions_are_small_for_a_loop_that_counts_only(instructions, text, is_least):
+def test_more_than_ten_instructions_are_small_for_a_loop_that_counts_and_for_attention_only(
+    instructions, text, is_least
+):
     found = reduce_faults.Result("kernels", "", "", 0, True, instructions, text=text)
     assert found.is_least == found.is_small == is_least
 

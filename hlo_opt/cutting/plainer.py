@@ -39,7 +39,7 @@ PLAINER = {
     "u8": "s32",
 }
 """The type to try in place of each other one."""
-GROWN = (256, 64)
+GROWN = (256, 128, 64)
 """The sizes that dimensions may get again, which came down to less: a fault may be in a kernel that is made only of so
 many elements."""
 SHORT = 9

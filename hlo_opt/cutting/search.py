@@ -56,7 +56,7 @@ kernel, in which a fault of this one is not. Where they are 1, what reads anothe
 that do so cannot stand for each other any more."""
 FEW = 32
 """Instructions of a module of which all cuts are tried once more in larger arrays."""
-GROWTHS = 3
+GROWTHS = 2
 """So many forms with larger arrays, which show it, are cut: it takes long where a question does."""
 MANY = 64
 """So many entries or outputs are tried one by one; of more, halves."""
@@ -206,18 +206,22 @@ class Reducer:
         """Take cuts until none is left that shows it."""
         self._one(plainer.bare)
         wide, fewest = self.text, size(self.module)[:2]
-        is_simpler = True
-        while is_simpler:
+        while True:
+            while True:
+                count = size(self.module)[:2]
+                self._entries()
+                self._stretches()
+                self._whole()
+                self._fewer()
+                if size(self.module)[:2] >= count:
+                    break
             before = size(self.module)
-            self._entries()
-            self._stretches()
-            self._whole()
-            self._fewer()
-            if size(self.module)[:2] < fewest:
-                wide, fewest = self.text, size(self.module)[:2]
+            if before[:2] < fewest:
+                wide, fewest = self.text, before[:2]
             self._sizes()
             self._plainer()
-            is_simpler = simpler(size(self.module), before) or self._grown(wide)
+            if not simpler(size(self.module), before) and not self._grown(wide):
+                break
 
     def _fewer(self) -> None:
         """Fewer instructions, of dimensions as they are."""

@@ -216,6 +216,7 @@ class LongOrTwo:
 
 
 def test_arrays_grow_again_where_that_takes_fewer_instructions():
-    text = "HloModule m\nENTRY e {\n  p = f32[32]{0} parameter(0)\n  s = f32[32]{0} sine(p)\n  ROOT r = f32[32]{0} cosine(s)\n}\n"
+    lines = ["p = f32[32]{0} parameter(0)", "s = f32[32]{0} sine(p)", "ROOT r = f32[32]{0} cosine(s)"]
+    text = "\n".join(["HloModule m", "ENTRY e {", *lines, "}", ""])
     found = reduced(text, LongOrTwo())
     assert found.instructions == 2 and "f32[64]" in found.text
