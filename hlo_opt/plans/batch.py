@@ -120,7 +120,7 @@ def match(region: Region, roots: Sequence[int], target: DeviceTarget) -> tuple[l
     hero = max(arrays, key=lambda n: region.roots[n].shape.element_count, default=None)
     if hero is None:
         return [], list(roots)
-    apart = _Apart(region)
+    apart = _Apart(region, in_lanes=target.in_lanes)
     for dimensions in _candidates(region.roots[hero].shape.dimensions):
         part = _by(region, arrays, hero, dimensions, apart)
         if part is not None:
@@ -156,7 +156,7 @@ def _by(region: Region, arrays: Sequence[int], hero: int, dimensions: tuple[int,
     numbers = sorted(along_of)
     part = Batch(region.roots[hero], tuple(numbers), dimensions, tuple(along_of[n] for n in numbers))
     total = apart.total(part)
-    if total is None or GAIN * apart.at_least(part) > total:
+    if total is None or GAIN * apart.at_least(part) > total or (apart.in_lanes and not total):
         return None
     share = apart.share(part, total / GAIN)
     return part if share is not None and GAIN * share.slots <= total else None
@@ -263,8 +263,9 @@ class _Apart:
     """The work of threads that compute one element of an output each, and of those that have a share of a lane. Cached
     for each output, and each share."""
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: Region, *, in_lanes: bool = False) -> None:
         self._region = region
+        self.in_lanes = in_lanes
         self.reads = Reads()
         self._known: dict[int, list[tuple[Instruction, Index, float]] | None] = {}
         self._shares: dict[Batch, _Share] = {}
@@ -289,7 +290,7 @@ class _Apart:
         for element in _needed(wanted, self.reads):
             if element is None or slots > most:
                 return None
-            slots += of_value(element[0]).slots
+            slots += self._slots(element)
             values += 1
             if element[0].parameter_number is not None:
                 moved += element[0].shape.type.bytes
@@ -348,6 +349,14 @@ class _Apart:
                     moved += instruction.shape.type.bytes * count
         return _Share(slots, moved, values)
 
+    def _slots(self, element: Element) -> float:
+        """Instructions of a value. On a processor those of one that is the same in all lanes are none: the compiler
+        moves them out of the loop over lanes, whatever the plan."""
+        instruction, index = element
+        if self.in_lanes and all(isinstance(coordinate, Constant) for coordinate in index):
+            return 0.0
+        return of_value(instruction).slots
+
     def _of(self, number: int) -> list[tuple[Instruction, Index, float]] | None:
         """The elements that an element of an output needs, each with its number of instructions; None if some are
         unknown."""
@@ -358,7 +367,7 @@ class _Apart:
                 if element is None:
                     self._known[number] = None
                     break
-                needed.append((*element, of_value(element[0]).slots))
+                needed.append((*element, self._slots(element)))
         return self._known[number]
 
     def total(self, part: Batch) -> float | None:

@@ -157,6 +157,33 @@ def test_on_a_processor_threads_do_not_share_what_would_be_computed_again(text: 
     assert part.shares == 1
 
 
+@pytest.mark.parametrize("shape", ["", "1"])
+def test_on_a_processor_what_one_number_takes_is_nothing(shape: str) -> None:
+    """A step of an optimizer scales all parameters by what it computes of the step's number. A processor computes that
+    once for all lanes, so that a lane with 64 elements saves nothing, and is 64 times as much code."""
+    steps = "".join(f"  t{n + 1} = f32[{shape}] {('sine', 'tanh')[n % 2]}(t{n})\n" for n in range(6))
+    text = f"""HloModule m
+
+fused {{
+  x = f32[64,64] parameter(0)
+  t0 = f32[{shape}] parameter(1)
+{steps}  t = f32[] reshape(t6)
+  b = f32[64,64] broadcast(t), dimensions={{}}
+  ROOT r = f32[64,64] multiply(x, b)
+}}
+
+ENTRY e {{
+  x = f32[64,64] parameter(0)
+  t = f32[{shape}] parameter(1)
+  ROOT f = f32[64,64] fusion(x, t), kind=kLoop, calls=fused
+}}
+"""
+    made = planned(text)
+    assert match(made.region, [0], InLanes.of(H100)) == ([], [0])
+    ((part,), rest) = match(made.region, [0], H100)
+    assert part.dimensions == (64,) and not rest
+
+
 def test_outputs_of_one_shape_that_share_a_chain_are_a_loop() -> None:
     """A thread of a loop computes for both outputs what they share, so that a batch has nothing to save."""
     lines = [f"  v{n + 1} = f32[16,32] tanh(v{n})" for n in range(6)]
