@@ -43,7 +43,7 @@ _HELD = 80
 """Registers of a thread for sums and for elements of the next tiles, of 128 where two blocks share a multiprocessor."""
 _WIDE = 64
 """As `_HELD`, in words, with which two such blocks have enough registers: 32 elements of f32 beside 16 of bf16 and 32
-sums spill, and so do 48 elements of f16 that are loaded one by one."""
+sums spill, and so do 32 of f16 that are loaded one by one."""
 _RESIDENT, _WAITING = 2, 1200
 """Blocks of a multiprocessor at a time, and cycles in which one waits for its next tiles."""
 _MEETING = 3000
