@@ -205,7 +205,7 @@ def _threads(region: Region, folded: Folded, vector: int) -> int:
 def beside(part: Columns) -> Columns:
     """The columns in a launch with other segments, which may need more than 32 registers: blocks are smaller, so that
     three of them have 42."""
-    if part.parts == 1 or part.tile.threads < MOST_THREADS:
+    if part.parts == 1 or part.tile.threads < MOST_THREADS or part.tile.ways == 1:
         return part
     return replace(
         part, tile=replace(part.tile, ways=part.tile.ways // 2), threads=min(part.threads, 3 * MOST_THREADS // 2)

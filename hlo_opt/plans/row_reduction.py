@@ -322,11 +322,12 @@ class Rows:
                     chosen = spread
         return chosen
 
-    def in_smaller_blocks(self) -> Rows:
-        """With at most half the threads where rows are read again, or once: then more of them keep nothing, but blocks
-        that wait for each other are fewer, and one loads while another ends its row."""
+    def in_smaller_blocks(self, *, is_read_once: bool) -> Rows:
+        """With at most half the threads where rows are read once, or again from memory: then more of them keep nothing,
+        but fewer wait for each other, and one block loads while another ends its row."""
         is_busy = self.parts == 1 and most(self.rows) >= 2 * self.target.core_count
-        if self.target.in_lanes or not is_busy or self.threads <= HALF_OF_THREADS or self._is_kept(self.slots):
+        is_kept = not is_read_once and self.slots <= self.most_in_registers
+        if self.target.in_lanes or not is_busy or self.threads <= HALF_OF_THREADS or is_kept:
             return self
         return replace(self, limit=HALF_OF_THREADS)
 
@@ -402,7 +403,7 @@ def of(region: Region, folded: Folded, target: DeviceTarget) -> Rows:
         part = replace(part, parts=row_parts(region, part))
     if target.compute_capability >= CLUSTERS_FROM and not target.in_lanes:
         part = part.spread()
-    part = part.in_smaller_blocks()
+    part = part.in_smaller_blocks(is_read_once=is_read_once)
     if part.vector == 1 or part.is_peeled or target.in_lanes:
         return part
     joints = tuple(_joints(region, part, level) for level in range(len(part.levels) + 1))

@@ -21,10 +21,10 @@ from hlo_opt.ir.index_map import Expression, add, delinearize, divide, modulo, m
 from hlo_opt.ir.size import gcd
 from hlo_opt.ops.contraction.table import sum_type
 from hlo_opt.ops.lowering import Index
-from hlo_opt.plans.columns import MOST_RESIDENT, SHARED_BYTES, WARP
+from hlo_opt.plans.columns import MOST_RESIDENT, SHARED_BYTES, WARP, WORD
 from hlo_opt.plans.instructions import Work
 from hlo_opt.plans.loop import WIDEST_ACCESS
-from hlo_opt.plans.matmul import element_bits, fetched, fills, tiles_of, widest
+from hlo_opt.plans.matmul import element_bits, fetched, fills, tiles_of, vector_of, widest
 from hlo_opt.plans.plan import Launch, Region, Segment
 from hlo_opt.plans.products import BLOCK, OfProduct, ProductSpace, ends
 from hlo_opt.plans.walks import ITEM, ROUND, THREAD, Walk
@@ -41,6 +41,9 @@ _FEWEST_ROUNDS = 4  # of a block that shares its tile with others
 _SHAPES = ((2, 4, 4), (2, 2, 4), (4, 2, 4), (2, 2, 2), (4, 2, 2), (1, 2, 2), (1, 1, 2), (2, 1, 1), (8, 1, 1))
 _HELD = 80
 """Registers of a thread for sums and for elements of the next tiles, of 128 where two blocks share a multiprocessor."""
+_WIDE = 64
+"""As `_HELD`, in words, with which two such blocks have enough registers: 32 elements of f32 beside 16 of bf16 and 32
+sums spill, and so do 32 of f16 that are loaded one by one."""
 _RESIDENT, _WAITING = 2, 1200
 """Blocks of a multiprocessor at a time, and cycles in which one waits for its next tiles."""
 _MEETING = 3000
@@ -123,6 +126,13 @@ class TensorProducts(OfProduct):
         held = sum(fetched(self.space, self.tile, side) for side in (0, 1))
         return self.rounds > 1 and 4 * self.tile.pieces + held <= _HELD
 
+    def _words(self, side: int) -> float:
+        """Registers of a thread for elements of the next tile of rows (side 0) or columns: one for each that is loaded
+        by itself."""
+        bits = element_bits(self.space, side)
+        alone = vector_of(self.space, self.tile, side) * bits < WORD
+        return fetched(self.space, self.tile, side) * (1 if alone else bits / WORD)
+
     @property
     def is_staged(self) -> bool:
         """Whether sums are written through shared memory, in vectors: if they are as narrow as the operands."""
@@ -149,7 +159,9 @@ class TensorProducts(OfProduct):
         """The segment, alone in its launch."""
         vector = max(widest(self.space, self.tile), self.vector if self.is_staged else 1)
         blocks = math.prod(tiles_of(self.space, self.tile)) * self.parts
-        return Segment(self, blocks, vector, rereads=True, resident=_RESIDENT)
+        words = sum(self._words(side) for side in (0, 1))
+        is_wide = self.fetches_ahead and 4 * self.tile.pieces + words > _WIDE
+        return Segment(self, blocks, vector, rereads=True, resident=1 if is_wide else _RESIDENT)
 
     def shared_bytes(self, block: int) -> int:
         """Bytes of both tiles, or of the sums, and of the number of blocks that have left theirs."""

@@ -1,9 +1,9 @@
 """Our kernels next to the physical limit: python -m scripts.bench.kernel_limits [--target T] [--out FILE] [NAME...]
 
-Each program of `kernel_programs`, `kernel_further`, `kernel_layouts`, `kernel_models`, `kernel_recent` and
-`kernel_various` is fused, and every launch priced by its plan (`hlo_opt.plans.price`); no GPU is needed. NAME picks the
-programs whose names hold one. Copies that the schedule makes beside launches, and libraries' calls, are no kernels of
-ours and not counted.
+Each program of `kernel_programs`, `kernel_further`, `kernel_layouts`, `kernel_models`, `kernel_recent`,
+`kernel_various` and `kernel_others` is fused, and every launch priced by its plan (`hlo_opt.plans.price`); no GPU is
+needed. NAME picks the programs whose names hold one. Copies that the schedule makes beside launches, and libraries'
+calls, are no kernels of ours and not counted.
 
 plan       kinds of the launches, each with how often it comes
 GB, least  bytes between memory and L2 of all launches; bytes that the program has to move
@@ -42,6 +42,7 @@ from hlo_opt.runtime.schedule import build_schedule, ops
 from scripts.bench.kernel_further import further
 from scripts.bench.kernel_layouts import layouts
 from scripts.bench.kernel_models import models
+from scripts.bench.kernel_others import others
 from scripts.bench.kernel_programs import Program, least_bytes, programs
 from scripts.bench.kernel_recent import recent
 from scripts.bench.kernel_various import various
@@ -260,7 +261,7 @@ def main() -> int:
     target = find(given.target)
     chosen = [
         p
-        for p in [*programs(), *further(), *layouts(), *models(), *recent(), *various()]
+        for p in [*programs(), *further(), *layouts(), *models(), *recent(), *various(), *others()]
         if not given.names or any(name in p.name for name in given.names)
     ]
     if not chosen:

@@ -208,5 +208,6 @@ def models() -> list[Program]:
         _pattern("cumulative product of odd rows bf16 16384x4095", lambda x: jnp.cumprod(x, -1),
             spec(BF16, 16384, 4095)),
         _pattern("segment maximum f32 1048576x32 to 262144", lambda x, i: jax.ops.segment_max(x, i, 1 << 18),
-            spec(F32, 1 << 20, 32), spec(I32, 1 << 20)),
+            spec(F32, 1 << 20, 32), spec(I32, 1 << 20),
+            reason="each element looks at its maximum in L2 before it changes it"),
     ]  # fmt: skip

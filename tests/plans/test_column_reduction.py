@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hlo_opt.analysis.targets import DeviceTarget, InLanes
 from hlo_opt.codegen import emit_kernel
 from hlo_opt.plans.column_reduction import Columns
 from hlo_opt.plans.columns import PART, column_parts, column_tile, lanes_parts, lanes_tile, wide_tile
@@ -162,3 +163,21 @@ def test_columns_beside_other_segments_leave_them_registers() -> None:
     )
     (columns,) = [(s.part, s.resident) for s in made.segments if isinstance(s.part, Columns)]
     assert made.launch.block == 512 and columns[0].tile.vector == 4 and columns[1] == 3
+
+
+@pytest.mark.parametrize("target", [H100, InLanes.of(H100)])
+def test_columns_with_one_thread_each_stay_beside_others(target: DeviceTarget) -> None:
+    """On a processor, lanes of a block of 1,024 are as many columns: they have no ways to halve."""
+    made = planned(
+        module_of(
+            "p = f32[100000,1024] parameter(0)",
+            "q = f32[4096,1024] parameter(1)",
+            "z = f32[] constant(0)",
+            "s = f32[1024] reduce(p, z), dimensions={0}, to_apply=sum",
+            "m = f32[4096] reduce(q, z), dimensions={1}, to_apply=sum",
+            "t = (f32[1024], f32[4096]) tuple(s, m)",
+        ),
+        target,
+    )
+    (part,) = [s.part for s in made.segments if isinstance(s.part, Columns)]
+    assert (part.tile.ways, part.tile.lanes) == ((1, 1024) if target.in_lanes else (16, 32))

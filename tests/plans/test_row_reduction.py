@@ -298,3 +298,19 @@ def test_blocks_that_keep_no_row_are_small_where_there_are_enough(rows: int, thr
     made = Tool().plan(row_sum(rows, 32768, "bf16", "-inf", "max"))
     (segment,) = made.segments
     assert isinstance(segment.part, Rows) and (segment.part.threads, segment.part.parts) == (threads, 1)
+
+
+def test_blocks_that_keep_a_row_for_its_output_are_large() -> None:
+    """A row that is divided by its sum has one level of reduces, and two passes."""
+    made = planned(
+        module_of(
+            "p = f32[1024,32768] parameter(0)",
+            "z = f32[] constant(0)",
+            "s = f32[1024] reduce(p, z), dimensions={1}, to_apply=sum",
+            "b = f32[1024,32768] broadcast(s), dimensions={0}",
+            "r = f32[1024,32768] divide(p, b)",
+        )
+    )
+    (segment,) = made.segments
+    assert isinstance(segment.part, Rows) and segment.part.threads == 1024
+    assert price(made, H100).bytes == pytest.approx(2 * 4 * 1024 * 32768, rel=0.01)

@@ -11,6 +11,8 @@ from hlo_opt.plans import Plan, plan
 from hlo_opt.plans.in_place import sharing_of
 from hlo_opt.plans.loop import Elements
 from hlo_opt.plans.price import price
+from hlo_opt.plans.slices import MOST_RESULTS
+from hlo_opt.plans.slices import match as loop_parts
 from tests.codegen.conftest import region_of_text
 from tests.slice_modules import shared_by_slices
 from tests.small_modules import H100
@@ -43,6 +45,17 @@ def slices(text: str, target: DeviceTarget = SMALL) -> int:
 )
 def test_slices_divide_the_major_most_dimension_and_fill_the_device(sizes: str, expected: int) -> None:
     assert slices(shared_by_slices(sizes)) == expected
+
+
+def test_a_thread_has_a_register_for_each_result() -> None:
+    """16 bytes of f16 are eight results: four slices of what is only made, and read nowhere."""
+    text = shared_by_slices("32,64,96", t="f16").replace(
+        "ROOT r = f16[32,64,96] add(x, b)", "ROOT r = f16[32,64,96] negate(b)"
+    )
+    made = plan(region_of_text(text), SMALL)
+    assert isinstance(made, Plan)
+    (part,) = loop_parts(made.region, (0,), SMALL)
+    assert part.slices * part.vector == MOST_RESULTS == 32
 
 
 def test_what_is_cheap_or_not_shared_is_in_no_slices() -> None:

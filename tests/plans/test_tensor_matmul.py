@@ -9,7 +9,7 @@ from hlo_opt.ir.index_map import Constant, constant
 from hlo_opt.plans.price import price
 from hlo_opt.plans.tensor_matmul import TensorProducts, WarpTile
 from tests.plans.test_matmul import dot
-from tests.small_modules import H100
+from tests.small_modules import H100, module_of, planned
 
 
 @pytest.mark.parametrize("tile", [WarpTile(2, 4, 4, 64), WarpTile(8, 1, 1, 16), WarpTile(1, 1, 2, 32)])
@@ -66,3 +66,26 @@ def test_blocks_share_a_tile_where_tiles_do_not_fill_the_device() -> None:
     assert one.parts > 1 and few.launch.grid >= H100.core_count
     assert (4096 // one.tile.depth) % one.parts == 0
     assert another.parts == 1
+
+
+@pytest.mark.parametrize(
+    ("wide", "sizes", "resident"),
+    [("bf16", (64, 1280, 2560), 2), ("f32", (64, 1280, 2560), 1), ("bf16", (4096, 77, 40), 1)],
+)
+def test_two_blocks_share_a_multiprocessor_where_the_next_tiles_leave_registers(
+    wide: str, sizes: tuple[int, int, int], resident: int
+) -> None:
+    """With 128 registers a thread spilled 32 elements of f32, or as many of bf16 that it loads one by one."""
+    rows, depth, columns = sizes
+    made = planned(
+        module_of(
+            f"a = bf16[8,{rows},{depth}] parameter(0)",
+            f"w = {wide}[8,{depth},{columns}] parameter(1)",
+            f"c = bf16[8,{depth},{columns}] convert(w)",
+            f"d = f32[8,{rows},{columns}] dot(a, c), lhs_batch_dims={{0}}, lhs_contracting_dims={{2}}, "
+            "rhs_batch_dims={0}, rhs_contracting_dims={1}",
+        )
+    )
+    (segment,) = made.segments
+    assert isinstance(segment.part, TensorProducts) and segment.part.fetches_ahead
+    assert segment.resident == resident
