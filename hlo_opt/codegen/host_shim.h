@@ -71,8 +71,8 @@ template <int run, typename To, typename From> __forceinline__ void turned(To* t
     for (int k = 0; k < run; ++k) to[at * run + k] = from[k - at * run];
 }
 
-// eight rows of eight elements, as columns: to[t * width + r] = from[r * step + t]; by their bits, as elements may be
-// structs
+// eight rows of eight elements, of which `count` from `first` on become columns: to[t * width + r] =
+// from[r * step + first + t]; by their bits, as elements may be structs
 #ifndef __clang__
 template <int bytes> struct Bits;
 template <> struct Bits<1> { typedef signed char Type; };
@@ -80,7 +80,8 @@ template <> struct Bits<2> { typedef short Type; };
 template <> struct Bits<4> { typedef int Type; };
 template <> struct Bits<8> { typedef long long Type; };
 
-template <typename T> __forceinline__ void turn_eight(T* to, long long width, const T* from, long long step) {
+template <int first, int count, typename T>
+__forceinline__ void turn_eight(T* to, long long width, const T* from, long long step) {
   typedef typename Bits<sizeof(T)>::Type Row __attribute__((vector_size(8 * sizeof(T))));
   Row a[8], b[8];
   for (int k = 0; k < 8; ++k) memcpy(&a[k], from + k * step, sizeof(Row));
@@ -96,8 +97,8 @@ template <typename T> __forceinline__ void turn_eight(T* to, long long width, co
   for (int k = 0; k < 4; ++k) {
     const Row low = __builtin_shuffle(a[k], a[k + 4], Row{0, 1, 2, 3, 8, 9, 10, 11});
     const Row high = __builtin_shuffle(a[k], a[k + 4], Row{4, 5, 6, 7, 12, 13, 14, 15});
-    memcpy(to + k * width, &low, sizeof low);
-    memcpy(to + (k + 4) * width, &high, sizeof high);
+    if (k >= first && k < first + count) memcpy(to + (k - first) * width, &low, sizeof low);
+    if (k + 4 >= first && k + 4 < first + count) memcpy(to + (k + 4 - first) * width, &high, sizeof high);
   }
 }
 #endif
@@ -109,9 +110,12 @@ static inline void columns(T* to, const T* from, long long step, long long rows)
 #ifndef __clang__
   if constexpr (terms >= 8 && sizeof(T) <= 8)
     for (; at + 8 <= rows; at += 8) {
-      for (int t = 0; t + 8 <= terms; t += 8) turn_eight(to + t * width + at, width, from + at * step + t, step);
-      if (terms % 8) turn_eight(to + (terms - 8) * width + at, width, from + at * step + terms - 8, step);
+      for (int t = 0; t + 8 <= terms; t += 8) turn_eight<0, 8>(to + t * width + at, width, from + at * step + t, step);
+      if (terms % 8)
+        turn_eight<8 - terms % 8, terms % 8>(to + terms / 8 * 8 * width + at, width, from + at * step + terms - 8, step);
     }
+  else if constexpr (terms >= 4 && sizeof(T) <= 8)  // with elements of the next row, while there is one
+    for (; at + 8 < rows; at += 8) turn_eight<0, terms>(to + at, width, from + at * step, step);
 #endif
   for (; at < rows; ++at)
     for (int t = 0; t < terms; ++t) to[t * width + at] = from[at * step + t];

@@ -10,7 +10,6 @@ from dataclasses import replace
 from hlo_opt.codegen.cuda import walked
 from hlo_opt.codegen.index_text import digit_text, render
 from hlo_opt.codegen.lanes_ahead import lines_ahead
-from hlo_opt.codegen.lanes_apart import are_apart
 from hlo_opt.codegen.lanes_columns import copies_of
 from hlo_opt.codegen.lanes_eights import LANES as EIGHT
 from hlo_opt.codegen.lanes_eights import Where, eight_lines
@@ -57,8 +56,6 @@ _APART = 32
 first cache."""
 _GOES = "hlo_goes"
 """Whether some lane needs another round."""
-_ADDED = frozenset({"float", "double", "int", "unsigned int", "long long", "unsigned long long"})
-"""Types whose sums compilers take in any order."""
 
 
 class UnknownError(Exception):
@@ -100,6 +97,7 @@ class ChunkWriter(ThreadText):
         self.turns = 0
         self.met: dict[str, list[Node]] = {}  # where variables are mentioned that lie in arrays of lanes
         self.reads: dict[str, Cell] = {}  # values that lanes have read from memory that nobody writes
+        self.kinds: Mapping[str, str] = {}  # C++ types of elements of arrays, where known
         self.copied: dict[Cell, str] = {}  # where lanes read copies of elements
         self.in_turn, self.copies_rows = False, False
         self.apart = False  # whether statements run once, and no lane changes what another one reads
@@ -189,15 +187,7 @@ class ChunkWriter(ThreadText):
             case Assign(Code(pieces=(Name(text=text),)), value) if text in self.alike:
                 self.assign_alike(text, value, nodes)
             case For(kind, Name() as name, first):
-                if not self.around(item, f"for ({kind} {name.text} = {self.text(first)}; ", nodes):
-                    copied = copies_of(item, self, LANE, INSIDE, FROM) if self.copies_rows else []
-                    for line in copied:
-                        self.same(nodes, line)
-                    sums = [] if copied else sums_along(item, self.full, LANE, self.lanes)
-                    if sums and all(t.text in self.homes and self.types[t.text] in _ADDED for t in sums):
-                        nodes.append(Stretch([item], sums))
-                    else:
-                        self.stretch_of(nodes).items.append(item)
+                self.loop(item, f"for ({kind} {name.text} = {self.text(first)}; ", nodes)
             case Neighbours():
                 for inner in self.merged(item) if item.number.text in self.full else ():
                     self.item(inner, nodes)
@@ -380,13 +370,29 @@ class ChunkWriter(ThreadText):
                 return False
         return True
 
-    def around(self, loop: For, head: str, nodes: list[Node]) -> bool:
+    def loop(self, loop: For, head: str, nodes: list[Node]) -> None:
+        """A loop around loops over lanes or inside of them, before which rows are copied that it goes through."""
+        if self.around(loop, head, nodes):
+            return
+        sums, copied, is_outside = sums_along(loop, self.full, LANE, self.lanes, self.types), list[str](), False
+        if self.copies_rows:
+            copied, is_outside = copies_of(loop, self, LANE, INSIDE, FROM, adds=bool(sums))
+        for line in copied:
+            self.same(nodes, line)
+        if is_outside and self.around(loop, head, nodes, is_copied=True):
+            return
+        if sums and not copied:
+            nodes.append(Stretch([loop], sums))
+        else:
+            self.stretch_of(nodes).items.append(loop)
+
+    def around(self, loop: For, head: str, nodes: list[Node], is_copied: bool = False) -> bool:
         """Put a loop around loops over lanes where it is the same for all, and holds conditions that are, or hands on
         what lanes have: then it keeps that in arrays, for compilers make no vectors of loops in loops over lanes that
         read and write memory. Or where all it does is to fill arrays: each lane by itself would go through all of
         memory, as it would where each round reads another row."""
         assert loop.name is not None
-        apart = loop_fills(loop) or is_stream(loop, self.full, LANES, self.lanes)
+        apart = is_copied or loop_fills(loop) or is_stream(loop, self.full, LANES, self.lanes)
         if not (loop.carries or apart) and not any(isinstance(s, Block) and s.condition for s in walk(loop.body)):
             return False
         name = loop.name.text
@@ -433,11 +439,6 @@ class ChunkWriter(ThreadText):
         for name in sorted({n.text for n in stretch.names} & self.wide):
             yield from self.declared(name, self.full[name])
         yield from self.summed(stretch) if stretch.sums else self.lines(stretch.items)
-
-    def are_apart(self, items: Sequence[Statement]) -> bool:
-        """Whether no lane changes what another one mentions, once the statements are written; no condition differs from
-        lane to lane where they are in order."""
-        return any(are_apart(items, self.constants, self.full, lane) for lane in LANES)
 
     def meet(self, nodes: Sequence[Node]) -> None:
         """Note where variables are mentioned."""

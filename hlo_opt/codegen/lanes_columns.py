@@ -10,17 +10,22 @@ from typing import Protocol
 
 from hlo_opt.codegen.lanes_apart import Place
 from hlo_opt.codegen.lanes_folds import place_of
+from hlo_opt.codegen.lanes_parts import BYTES, WORD
 from hlo_opt.codegen.lanes_text import variables_in
-from hlo_opt.codegen.tree import Assign, For, Let, Note, codes_of
+from hlo_opt.codegen.tree import Assign, For, Let, Note, codes_of, functions_in
 from hlo_opt.ir.index_map import Expression, Variable, add, constant, substitute, variables_of
 from hlo_opt.ops.code import Cell, Name, printed
 
-SHORTEST, LONGEST = 4, 32
-"""Elements of the rows that are copied. Compilers know how to permute shorter ones; of longer ones, lanes that follow
-each other read whole vectors."""
-_MOST_BYTES, _WIDEST = 24 << 10, 8
-"""Bytes of the copies of a chunk, a part of the first cache, and of the widest element."""
+SHORTEST, LONGEST, _LONG_SUM = 4, 64, 32
+"""Elements of the rows that are copied, and the most where sums may go along rows. Compilers know how to permute
+shorter ones; of longer ones, lanes that follow each other read whole vectors."""
+_MOST_BYTES, _WIDEST = 40 << 10, 8
+"""Bytes of the copies of a chunk, which the first cache holds, and of the widest element."""
+_BYTES = {**BYTES, **dict.fromkeys(("float", "int", "unsigned int"), WORD)}
 _LEAST_LANES = 8
+_UNROLLED = 16
+"""Terms of a loop that GCC 12 unrolls: at -O3 up to so many rounds (param max-completely-peel-times)."""
+_EXTREMA = frozenset({"hlo_maximum", "hlo_minimum"})
 _LONG, _BETWEEN = 64, 16
 """Lanes of a long chunk, and elements between the columns of one: elements a power of two apart get in each other's
 way in the first cache."""
@@ -28,12 +33,14 @@ way in the first cache."""
 
 class Writer(Protocol):
     """What is asked of who writes the lanes: their number, what index variables stand for, what is the same for all
-    lanes, arrays that nobody changes and those that are single elements, and where elements are read from copies."""
+    lanes, arrays that nobody changes, the C++ types of elements, arrays that are single elements, and where elements
+    are read from copies."""
 
     lanes: int
     full: dict[str, Expression]
     uniform: set[str]
     constants: set[str]
+    kinds: Mapping[str, str]
     copied: dict[Cell, str]
 
     @property
@@ -51,14 +58,19 @@ class _Rows:
     reads: list[Cell] = field(default_factory=list)
 
 
-def copies_of(loop: For, writer: Writer, lane: str, inside: str, begins: str) -> list[str]:
+def copies_of(loop: For, writer: Writer, lane: str, inside: str, begins: str, *, adds: bool) -> tuple[list[str], bool]:
     """The lines before a loop over terms that copy the rows which it goes through, of which its reads then take the
     copies; none where it goes through none. `lane` and `inside` are a lane's number and its place in a row, `begins`
-    the place of the first lane."""
+    the place of the first lane. And whether the loop had better go around the one over lanes: GCC 12 unrolls a short
+    loop in each lane, and keeps what it folds in registers, but makes no vectors of a longer one, nor of extrema.
+    `adds`: a loop that only adds may go along rows in vectors of terms."""
     found = _rows_of(loop, writer, (lane, inside))
+    if adds:  # of narrow numbers each vector of terms would be made wider first
+        found = {k: v for k, v in found.items() if v.terms <= _LONG_SUM or writer.kinds.get(k[0].text) in BYTES}
     width = writer.lanes + (_BETWEEN if writer.lanes >= _LONG else 0)
-    if sum(rows.terms for rows in found.values()) * width * _WIDEST > _MOST_BYTES:
-        return []
+    sizes = [rows.terms * _BYTES.get(writer.kinds.get(array.text, ""), _WIDEST) for (array, _), rows in found.items()]
+    if sum(sizes) * width > _MOST_BYTES:
+        return [], False
     lines = list[str]()
     for (array, _), rows in found.items():
         if any(read in writer.copied for read in rows.reads):  # of another loop
@@ -70,7 +82,8 @@ def copies_of(loop: For, writer: Writer, lane: str, inside: str, begins: str) ->
         assert loop.name is not None
         for read in rows.reads:
             writer.copied[read] = f"{name}[{loop.name.text} * {width} + {lane}]"
-    return lines
+    is_long = any(rows.terms > _UNROLLED for rows in found.values())
+    return lines, is_long or not _EXTREMA.isdisjoint(functions_in(loop.body))
 
 
 def _rows_of(loop: For, writer: Writer, names: tuple[str, str]) -> dict[tuple[Name, Expression], _Rows]:

@@ -14,18 +14,22 @@ LEAST = 16
 """The fewest terms for which it pays."""
 FAR, MANY = 16, 64
 """Elements from lane to lane that are far, and how many mentions of those are many."""
+_ADDED = frozenset({"float", "double", "int", "unsigned int", "long long", "unsigned long long"})
+"""Types whose sums compilers take in any order."""
 ROUNDS = 16
 """Rounds of a loop over rows that is worth a loop over lanes in each."""
 
 
-def sums_along(loop: For, values: Mapping[str, Expression], lane: str, lanes: int) -> list[Name]:
-    """The sums of a loop that reads rows, where it does nothing else; `values` are what index variables stand for. No
-    sums where there are others."""
+def sums_along(
+    loop: For, values: Mapping[str, Expression], lane: str, lanes: int, types: Mapping[str, str]
+) -> list[Name]:
+    """The sums of a loop that reads rows, where it does nothing else; `values` are what index variables stand for,
+    `types` those of other variables. No sums where there are others, or of another type than `_ADDED`."""
     steps = [s for s in loop.body if isinstance(s, Let | Assign)]
     if loop.name is None or len(steps) < len(loop.body) or any(isinstance(s, Let) and not s.constant for s in steps):
         return []
     sums = [s.target.name for s in steps if isinstance(s, Assign)]
-    if len(set(sums)) < len(sums):
+    if len(set(sums)) < len(sums) or not all(total is not None and types.get(total.text) in _ADDED for total in sums):
         return []
     declared = {s.name: s.value for s in steps if isinstance(s, Let)}
     codes = [code for s in steps for code in ([s.value] if isinstance(s, Assign) else codes_of(s))]

@@ -61,6 +61,9 @@ LANES = 16
 """Lanes for a short row on a host: a vector of floats."""
 ALONE = 8
 """Elements of a row that one thread folds alone."""
+LONGEST_ALONE, COPIED_BYTES, WIDEST_COPIED = 64, 256, 8
+"""The longest row that a lane of a host folds alone, the bytes of all arrays that it may read along it, and those of
+the widest element: a chunk's rows are copied so that lanes read neighbours, and the copies stay in the first cache."""
 ROW_PART = 16 * 1024
 """The least number of elements of a long row that one block folds, before several blocks share the row."""
 
@@ -397,27 +400,41 @@ def _joints(region: Region, part: Rows, level: int) -> tuple[int, ...]:
 
 def is_for_one_thread(region: Region, folded: Folded, target: DeviceTarget) -> bool:
     """Whether a thread folds a row alone, as a loop does: the row is short and no power of two, and nothing else is
-    done with its elements. On a host, lanes share only rows of a power of two, unless they are read again, and also
-    such a row is for one lane of a vector if it is short: lanes that share a row meet at its end, which takes as long
-    as a few more elements each. Greatest and least floats, of which each step takes six operations, are no vectors in
-    GCC 12 where rows are that short."""
+    done with its elements. On a host also another short row is for one lane of a vector, unless it is read again: lanes
+    that share a row meet at its end, which takes as long as going through a vector of elements alone."""
     columns = folded.space.reduced
     is_odd = columns & (columns - 1) != 0
-    if columns >= WARP or not (is_odd or target.in_lanes) or not ends_in_one_pass(region, folded):
+    if not (is_odd or target.in_lanes) or not ends_in_one_pass(region, folded):
         return False
-    if is_odd and target.in_lanes:
+    if is_odd and target.in_lanes and columns < WARP:
         return True
-    if columns > ALONE:
+    if columns > ALONE and not (target.in_lanes and columns <= LONGEST_ALONE and _is_copied(region, folded)):
         return False
     if any(next(region.roots[n].shape.leaves()).element_count != folded.space.kept for n in folded.roots):
         return False
     if not target.in_lanes:
         return True
     elements = above([o for r in folded.levels[0] for o in r.operands])
-    if any(spec_of(i).is_expensive(i) for i in elements if i.operands):
-        return False  # GCC 12 makes no vectors of functions in a loop of each lane
-    floats = [r for r in folded.levels[0] if any(leaf.type.is_float for leaf in r.shape.leaves())]
-    return columns <= ALONE // 2 or not any(_is_extremum(r) for r in floats)
+    return not any(spec_of(i).is_expensive(i) for i in elements if i.operands)  # GCC 12 makes no vectors of functions
+
+
+def _is_copied(region: Region, folded: Folded) -> bool:
+    """Whether a host copies rows of more than `ALONE` elements so that each lane has one, and that pays: long rows are
+    worth more lanes where a step is a single operation on what is read."""
+    along = [leaf for shape in region.inputs for leaf in shape.leaves()]
+    sizes = [leaf.type.bytes for leaf in along if leaf.is_array and leaf.element_count == folded.space.elements]
+    if max(sizes, default=0) > WIDEST_COPIED or sum(sizes) * folded.space.reduced > COPIED_BYTES:
+        return False
+    (reduces, *_), (row, column) = (
+        folded.levels,
+        (variable("row", folded.space.kept), variable("column", folded.space.reduced)),
+    )
+    starts = [(o, operand_index(r, row, column)) for r in reduces for o in r.operands[: len(r.operands) // 2]]
+    if any(conditions_met(starts, reduces)):
+        return False
+    leaves = [leaf for r in reduces for leaf in r.shape.leaves()]
+    is_simple = len(leaves) == 1 and min(sizes, default=0) == leaves[0].type.bytes
+    return folded.space.reduced <= WARP or not is_simple or (_is_extremum(reduces[0]) and leaves[0].type.is_float)
 
 
 def _is_extremum(reduce: Instruction) -> bool:

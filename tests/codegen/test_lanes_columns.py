@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -23,7 +24,7 @@ def drawn(kind: str, *shape: int) -> Any:
     return np.random.default_rng(0).integers(-9, 9, shape).astype((KINDS | COMPLEX)[kind])
 
 
-@pytest.mark.parametrize("terms", [5, 8, 11])
+@pytest.mark.parametrize("terms", [4, 5, 8, 11, 16])
 @pytest.mark.parametrize("rows", [1280, 1003])
 @pytest.mark.parametrize("kind", [*KINDS, *COMPLEX])
 def test_sums(kind: str, rows: int, terms: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +44,65 @@ ENTRY e {{
     x = drawn(kind, rows, terms)
     found, text = run_on_host(body, x, monkeypatch=monkeypatch)
     np.testing.assert_array_equal(found, (x * x).sum(1, dtype=x.dtype))
-    assert f"hlo::columns<{terms}, " in text
+    assert (f"hlo::columns<{terms}, " in text) == ((kind, terms) != ("c128", 16))
+
+
+@pytest.mark.parametrize("kind", ["s8", "f32"])
+def test_places_of_the_least(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs of elements and places, of rows as long as a vector."""
+    least = {"s8": 127}.get(kind, "inf")
+    body = f"""first {{
+  a = {kind}[] parameter(0)
+  i = s32[] parameter(1)
+  b = {kind}[] parameter(2)
+  j = s32[] parameter(3)
+  less = pred[] compare(a, b), direction=LT
+  same = pred[] compare(a, b), direction=EQ
+  before = pred[] compare(i, j), direction=LT
+  tied = pred[] and(same, before)
+  keep = pred[] or(less, tied)
+  value = {kind}[] select(keep, a, b)
+  place = s32[] select(keep, i, j)
+  ROOT t = ({kind}[], s32[]) tuple(value, place)
+}}
+ENTRY e {{
+  x = {kind}[3000,16] parameter(0)
+  n = s32[3000,16] iota(), iota_dimension=1
+  start = {kind}[] constant({least})
+  zero = s32[] constant(0)
+  r = ({kind}[3000], s32[3000]) reduce(x, n, start, zero), dimensions={{1}}, to_apply=first
+  ROOT place = s32[3000] get-tuple-element(r), index=1
+}}
+"""
+    x = drawn(kind, 3000, 16)
+    found, text = run_on_host(body, x, monkeypatch=monkeypatch)
+    np.testing.assert_array_equal(found, x.argmin(1))
+    assert "hlo::columns<16, " in text
+
+
+@pytest.mark.parametrize("rows", [1280, 1003])
+@pytest.mark.parametrize("terms", [4, 6, 16, 20, 64])
+@pytest.mark.parametrize("kind", ["f32", "f64", "bf16"])
+def test_greatest(kind: str, terms: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop over terms around one over lanes; NaN wins, and 0 over -0."""
+    body = f"""greatest {{
+  a = {kind}[] parameter(0)
+  b = {kind}[] parameter(1)
+  ROOT s = {kind}[] maximum(a, b)
+}}
+ENTRY e {{
+  x = {kind}[{rows},{terms}] parameter(0)
+  least = {kind}[] constant(-inf)
+  ROOT r = {kind}[{rows}] reduce(x, least), dimensions={{1}}, to_apply=greatest
+}}
+"""
+    x = np.random.default_rng(0).integers(-9, 9, (rows, terms)).astype(KINDS.get(kind, ml_dtypes.bfloat16))
+    x[3, terms - 1], x[5], x[5, 2] = np.nan, -0.0, 0.0
+    found, text = run_on_host(body, x, monkeypatch=monkeypatch)
+    assert np.isnan(found[3]) and not np.signbit(found[5])
+    found[3] = x[3] = 0
+    np.testing.assert_array_equal(found, x.max(1))
+    assert (f"hlo::columns<{terms}, " in text) == ((kind, terms) != ("f64", 64))
 
 
 @pytest.mark.parametrize(("rows", "terms"), [(64, 16), (40, 9), (130, 21)])
@@ -62,7 +121,7 @@ def test_matrices_with_vectors(rows: int, terms: int, monkeypatch: pytest.Monkey
 
 
 def test_long_rows_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their copies would fill the first cache."""
+    """Sums go along them."""
     body = f"""ENTRY e {{
   x = f32[500,16,40] parameter(0)
   y = f32[500,40] parameter(1)
