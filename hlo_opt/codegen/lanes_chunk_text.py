@@ -93,12 +93,12 @@ class ChunkWriter(ThreadText):
         """Types of what several stretches mention, by name: it has an element per lane."""
         self.now: set[str] = set()
         """Variables of which a statement has a copy for its lane."""
-        self.in_index = False
-        self.turns = 0
+        self.in_index, self.turns = False, 0
         self.met: dict[str, list[Node]] = {}  # where variables are mentioned that lie in arrays of lanes
         self.reads: dict[str, Cell] = {}  # values that lanes have read from memory that nobody writes
         self.kinds: Mapping[str, str] = {}  # C++ types of elements of arrays, where known
         self.copied: dict[Cell, str] = {}  # where lanes read copies of elements
+        self.columns: dict[object, str] = {}  # the copies of rows
         self.in_turn, self.copies_rows = False, False
         self.apart = False  # whether statements run once, and no lane changes what another one reads
         self.changed: set[str] = set()  # arrays that an earlier statement changes
@@ -122,11 +122,12 @@ class ChunkWriter(ThreadText):
 
     def sequence(self, items: Sequence[Statement]) -> list[Node]:
         nodes: list[Node] = [Stretch()]
-        outside, self.open_sides = self.open_sides, set(self.open_sides)  # braces end what is declared in them
+        outside = self.open_sides, self.columns  # braces end what is declared in them
+        self.open_sides, self.columns = set(self.open_sides), dict(self.columns)
         self.size = self.size or sum(1 for _ in walk(items))
         for item in items:
             self.item(item, nodes)
-        self.open_sides = outside
+        self.open_sides, self.columns = outside
         return nodes
 
     def same(self, nodes: list[Node], line: str) -> None:
@@ -374,14 +375,13 @@ class ChunkWriter(ThreadText):
         """A loop around loops over lanes or inside of them, before which rows are copied that it goes through."""
         if self.around(loop, head, nodes):
             return
-        sums, copied, is_outside = sums_along(loop, self.full, LANE, self.lanes, self.types), list[str](), False
-        if self.copies_rows:
-            copied, is_outside = copies_of(loop, self, LANE, INSIDE, FROM, adds=bool(sums))
-        for line in copied:
+        sums = sums_along(loop, self.full, LANE, self.lanes, self.types)
+        copies = copies_of(loop, self, LANE, INSIDE, FROM, adds=bool(sums)) if self.copies_rows else None
+        for line in copies.lines if copies else ():
             self.same(nodes, line)
-        if is_outside and self.around(loop, head, nodes, is_copied=True):
+        if copies and copies.is_outside and self.around(loop, head, nodes, is_copied=True):
             return
-        if sums and not copied:
+        if sums and not copies:
             nodes.append(Stretch([loop], sums))
         else:
             self.stretch_of(nodes).items.append(loop)

@@ -25,7 +25,8 @@ _BYTES = {**BYTES, **dict.fromkeys(("float", "int", "unsigned int"), WORD)}
 _LEAST_LANES = 8
 _UNROLLED = 16
 """Terms of a loop that GCC 12 unrolls: at -O3 up to so many rounds (param max-completely-peel-times)."""
-_EXTREMA = frozenset({"hlo_maximum", "hlo_minimum"})
+_IN_REGISTERS = frozenset({"fabs", "fabsf", "fma", "fmaf", "hlo_load_bf16"})
+"""Functions of an operation or two."""
 _LONG, _BETWEEN = 64, 16
 """Lanes of a long chunk, and elements between the columns of one: elements a power of two apart get in each other's
 way in the first cache."""
@@ -34,7 +35,7 @@ way in the first cache."""
 class Writer(Protocol):
     """What is asked of who writes the lanes: their number, what index variables stand for, what is the same for all
     lanes, arrays that nobody changes, the C++ types of elements, arrays that are single elements, and where elements
-    are read from copies."""
+    are read from copies, and the copies of rows."""
 
     lanes: int
     full: dict[str, Expression]
@@ -42,6 +43,7 @@ class Writer(Protocol):
     constants: set[str]
     kinds: Mapping[str, str]
     copied: dict[Cell, str]
+    columns: dict[object, str]
 
     @property
     def scalars(self) -> Mapping[Name, str]: ...
@@ -58,32 +60,40 @@ class _Rows:
     reads: list[Cell] = field(default_factory=list)
 
 
-def copies_of(loop: For, writer: Writer, lane: str, inside: str, begins: str, *, adds: bool) -> tuple[list[str], bool]:
-    """The lines before a loop over terms that copy the rows which it goes through, of which its reads then take the
-    copies; none where it goes through none. `lane` and `inside` are a lane's number and its place in a row, `begins`
-    the place of the first lane. And whether the loop had better go around the one over lanes: GCC 12 unrolls a short
-    loop in each lane, and keeps what it folds in registers, but makes no vectors of a longer one, nor of extrema.
-    `adds`: a loop that only adds may go along rows in vectors of terms."""
+@dataclass(frozen=True)
+class Copies:
+    """The lines before a loop that copy rows, none where these have been copied before, and whether the loop had better
+    go around the one over lanes: GCC 12 unrolls a short loop in each lane, and keeps what it folds in registers, but
+    makes no vectors of a longer one, nor of extrema and functions."""
+
+    lines: list[str]
+    is_outside: bool
+
+
+def copies_of(loop: For, writer: Writer, lane: str, inside: str, begins: str, *, adds: bool) -> Copies | None:
+    """The copies of rows which a loop over terms goes through, of which its reads then take their elements; None where
+    it goes through none. `lane` and `inside` are a lane's number and its place in a row, `begins` the place of the
+    first lane. `adds`: a loop that only adds may go along rows in vectors of terms."""
     found = _rows_of(loop, writer, (lane, inside))
     if adds:  # of narrow numbers each vector of terms would be made wider first
         found = {k: v for k, v in found.items() if v.terms <= _LONG_SUM or writer.kinds.get(k[0].text) in BYTES}
     width = writer.lanes + (_BETWEEN if writer.lanes >= _LONG else 0)
     sizes = [rows.terms * _BYTES.get(writer.kinds.get(array.text, ""), _WIDEST) for (array, _), rows in found.items()]
-    if sum(sizes) * width > _MOST_BYTES:
-        return [], False
+    if not found or sum(sizes) * width > _MOST_BYTES:
+        return None
     lines = list[str]()
-    for (array, _), rows in found.items():
-        if any(read in writer.copied for read in rows.reads):  # of another loop
-            continue
-        name = f"hlo_columns{len(writer.copied)}"
-        at = writer.index_text(_of_first_lane(rows.first, lane, inside, begins))
-        lines.append(f"decltype(hlo::own({array.text}[0])) {name}[{rows.terms * width}];")
-        lines.append(f"hlo::columns<{rows.terms}, {width}>({name}, {array.text} + ({at}), {rows.step}, hlo_live);")
+    for (array, first), rows in found.items():
+        known = (array, first, rows.terms, rows.step)
+        if known not in writer.columns:
+            name = writer.columns[known] = f"hlo_columns{len(writer.copied)}"
+            at = writer.index_text(_of_first_lane(first, lane, inside, begins))
+            lines.append(f"decltype(hlo::own({array.text}[0])) {name}[{rows.terms * width}];")
+            lines.append(f"hlo::columns<{rows.terms}, {width}>({name}, {array.text} + ({at}), {rows.step}, hlo_live);")
         assert loop.name is not None
         for read in rows.reads:
-            writer.copied[read] = f"{name}[{loop.name.text} * {width} + {lane}]"
+            writer.copied[read] = f"{writer.columns[known]}[{loop.name.text} * {width} + {lane}]"
     is_long = any(rows.terms > _UNROLLED for rows in found.values())
-    return lines, is_long or not _EXTREMA.isdisjoint(functions_in(loop.body))
+    return Copies(lines, is_long or not functions_in(loop.body) <= _IN_REGISTERS)
 
 
 def _rows_of(loop: For, writer: Writer, names: tuple[str, str]) -> dict[tuple[Name, Expression], _Rows]:

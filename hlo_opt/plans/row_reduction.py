@@ -18,7 +18,6 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import add, divide, modulo, multiply, split_constant, variable, variables_of
 from hlo_opt.ir.size import most
-from hlo_opt.ops import spec_of
 from hlo_opt.ops.reduction.reducers import EXTREMES, is_wide, monoid
 from hlo_opt.plans.columns import MOST_THREADS, WARP
 from hlo_opt.plans.element_reads import conditions_met
@@ -410,12 +409,7 @@ def is_for_one_thread(region: Region, folded: Folded, target: DeviceTarget) -> b
         return True
     if columns > ALONE and not (target.in_lanes and columns <= LONGEST_ALONE and _is_copied(region, folded)):
         return False
-    if any(next(region.roots[n].shape.leaves()).element_count != folded.space.kept for n in folded.roots):
-        return False
-    if not target.in_lanes:
-        return True
-    elements = above([o for r in folded.levels[0] for o in r.operands])
-    return not any(spec_of(i).is_expensive(i) for i in elements if i.operands)  # GCC 12 makes no vectors of functions
+    return all(next(region.roots[n].shape.leaves()).element_count == folded.space.kept for n in folded.roots)
 
 
 def _is_copied(region: Region, folded: Folded) -> bool:

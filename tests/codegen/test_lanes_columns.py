@@ -105,6 +105,29 @@ ENTRY e {{
     assert (f"hlo::columns<{terms}, " in text) == ((kind, terms) != ("f64", 64))
 
 
+@pytest.mark.parametrize("terms", [5, 16])
+def test_two_folds_of_a_row_read_the_same_copies(terms: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also around loops over lanes: of functions in a lane's own loop compilers make no vectors."""
+    body = f"""more {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}}
+ENTRY e {{
+  x = f32[3000,{terms}] parameter(0)
+  y = f32[3000,{terms}] exponential(x)
+  zero = f32[] constant(0)
+  powers = f32[3000] reduce(y, zero), dimensions={{1}}, to_apply=more
+  sums = f32[3000] reduce(x, zero), dimensions={{1}}, to_apply=more
+  ROOT r = f32[3000] divide(powers, sums)
+}}
+"""
+    x = np.random.default_rng(0).uniform(1, 2, (3000, terms)).astype(np.float32)
+    found, text = run_on_host(body, x, monkeypatch=monkeypatch)
+    np.testing.assert_allclose(found, np.exp(x).sum(1) / x.sum(1), rtol=1e-5)
+    assert text.count("hlo::columns<") == 1 and text.count("#pragma omp simd") > 2
+
+
 @pytest.mark.parametrize(("rows", "terms"), [(64, 16), (40, 9), (130, 21)])
 def test_matrices_with_vectors(rows: int, terms: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A vector is the same for all lanes of a matrix, and stays where it is."""
