@@ -23,6 +23,7 @@ from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.threads import is_ordered, keeps_memory
 from hlo_opt.codegen.tree import (
     Aligned,
+    Assign,
     BlockRange,
     Break,
     For,
@@ -46,6 +47,7 @@ from hlo_opt.ir.index_map import (
     substitute,
     variables_of,
 )
+from hlo_opt.ops.code import Address, Cell, Name
 
 _MOST = 1024
 """Lanes of the longest chunk that is a part of a row."""
@@ -179,7 +181,20 @@ def _writer(kernel: Kernel, values: _Values, lanes: int) -> ChunkWriter:
     """The writer of a chunk of a kernel."""
     writer = ChunkWriter(values, lanes, {p.name.text for p in kernel.tree.parameters if p.constant})
     writer.kinds = {p.name.text: p.kind for p in kernel.tree.parameters}
+    writer.alone = {p.name for p in kernel.tree.parameters if p.alone and not p.constant} - _read_in(kernel.tree.body)
     return writer
+
+
+def _read_in(statements: Sequence[Statement]) -> set[Name]:
+    """Arrays of which elements are read, or asked for where they lie."""
+    found = set[Name]()
+    for statement in walk(statements):
+        for number, piece in ((n, p) for n, c in enumerate(codes_of(statement)) for p in c.parts()):
+            cell = piece.of if isinstance(piece, Address) else piece
+            is_target = isinstance(statement, Assign) and not number and piece in statement.target.pieces
+            if isinstance(cell, Cell) and not is_target:
+                found.add(cell.array)
+    return found
 
 
 def _called(function: str, names: str, vector: int) -> list[str]:

@@ -102,6 +102,16 @@ def loop_fills(loop: For) -> bool:
     return not kept and all(s.target.name is None for s in inside if isinstance(s, Assign))
 
 
+def has_own_elements(loop: For, arrays: Collection[str]) -> bool:
+    """Whether each round has its own element of an array that a lane has for itself, and does nothing but to compute
+    and to keep it: lanes side by side then have these beside each other."""
+    if not all(isinstance(s, Let | Assign | Note) for s in loop.body):
+        return False
+    cells = (p for s in loop.body for c in codes_of(s) for p in c.parts() if isinstance(p, Cell))
+    own = [cell for cell in cells if cell.array.text in arrays]
+    return bool(own) and all(cell.index.name == loop.name for cell in own)
+
+
 def is_stream(loop: For, values: Mapping[str, Expression], lane_names: Collection[str], lanes: int) -> bool:
     """Whether each round reads elements that lanes have beside each other, and the next one those of another row.
     `values` has the expressions of index variables; one of `lane_names` is the place of each of `lanes` lanes."""

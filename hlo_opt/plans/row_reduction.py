@@ -40,6 +40,8 @@ from hlo_opt.plans.reads import address_of
 from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Own, Walk, own_on
 
 SHORT_ROW_BLOCK = 256
+LANES_BLOCK = 64
+"""Rows of a block of which each is for a lane of a host: what it keeps of them stays in the first cache."""
 HALF_OF_THREADS = 512
 """Threads for a long row that fits into registers: a multiprocessor then has two such blocks, and one loads while the
 other computes."""
@@ -63,6 +65,8 @@ ALONE = 8
 LONGEST_ALONE, COPIED_BYTES, WIDEST_COPIED = 64, 256, 8
 """The longest row that a lane of a host folds alone, the bytes of all arrays that it may read along it, and those of
 the widest element: a chunk's rows are copied so that lanes read neighbours, and the copies stay in the first cache."""
+WIDE = 4
+"""Bytes of an element that lanes fold without making it wider."""
 ROW_PART = 16 * 1024
 """The least number of elements of a long row that one block folds, before several blocks share the row."""
 
@@ -85,8 +89,9 @@ MOST_NEIGHBOURS = 8
 registers."""
 
 
-def space_of(reduce: Instruction) -> Space | None:
-    """The space of a reduce of minor-most dimensions; None for any other reduce."""
+def space_of(reduce: Instruction, *, in_lanes: bool = False) -> Space | None:
+    """The space of a reduce of minor-most dimensions; None for any other reduce. A row that a thread reads at once is
+    folded where it is read, but for lanes of a host, which would fold it again for each of its elements."""
     shape = reduce.operands[0].shape
     gone = set(reduce.ints("dimensions"))
     minor = 1
@@ -97,7 +102,8 @@ def space_of(reduce: Instruction) -> Space | None:
     columns = math.prod(shape.dimensions[d] for d in gone)
     if not shape.element_count or not may_be_reordered(reduce):
         return None
-    if minor < WARP and (minor != columns or minor < FEWEST or minor <= short_row_vector(reduce, minor)):
+    at_once = FEWEST - 1 if in_lanes else max(FEWEST - 1, short_row_vector(reduce, minor))
+    if minor < WARP and (minor != columns or minor <= at_once):
         return None
     return Space(shape.element_count // columns, columns)
 
@@ -181,11 +187,11 @@ class Rows:
 
     @property
     def is_of_one_lane(self) -> bool:
-        """Whether a lane of a host folds a row alone, one element after another: the row is shorter than the lanes that
-        would share it, or they would be busy for less than two rounds. Then lanes neither meet nor wait, and what is
-        done once for a row (the logarithm of a log softmax) is done by one of them."""
-        is_odd = self.columns & (self.columns - 1) != 0
-        return self.in_lanes and (self.columns < ALONE or (is_odd and self.columns < LANES))
+        """Whether a lane of a host folds a row alone, one element after another: then lanes neither meet nor wait, what
+        is done once for a row (the logarithm of a log softmax) is done by one of them, and rows are copied as columns.
+        Elements of a warp's row that need not be made wider are folded as quickly by a vector of lanes."""
+        longest = WARP if self.element_bytes < WIDE else WARP - 1 if self.element_bytes <= WIDEST_COPIED else ALONE - 1
+        return self.in_lanes and self.columns <= longest
 
     @cached_property
     def _widest(self) -> int:
@@ -311,7 +317,8 @@ class Rows:
         """The number of threads per block that this part needs: short rows share a block."""
         if 2 * self.threads > SHORT_ROW_BLOCK:
             return self.threads
-        return round_up(self.threads * min(most(self.teams), SHORT_ROW_BLOCK // self.threads), WARP)
+        block = LANES_BLOCK if self.is_of_one_lane else SHORT_ROW_BLOCK
+        return round_up(self.threads * min(most(self.teams), block // self.threads), WARP)
 
     def rows_per_block(self, block: int) -> int:
         """Rows per block, such that their threads are whole warps."""
@@ -415,20 +422,20 @@ def is_for_one_thread(region: Region, folded: Folded, target: DeviceTarget) -> b
 def _is_copied(region: Region, folded: Folded) -> bool:
     """Whether a host copies rows of more than `ALONE` elements so that each lane has one, and that pays: long rows are
     worth more lanes where a step is a single operation on what is read."""
-    along = [leaf for shape in region.inputs for leaf in shape.leaves()]
-    sizes = [leaf.type.bytes for leaf in along if leaf.is_array and leaf.element_count == folded.space.elements]
-    if max(sizes, default=0) > WIDEST_COPIED or sum(sizes) * folded.space.reduced > COPIED_BYTES:
+    reduces, space = folded.levels[0], folded.space
+    arrays = [leaf for shape in region.inputs for leaf in shape.leaves() if leaf.is_array]
+    if any(leaf.element_count not in (space.elements, space.kept, space.reduced, 1) for leaf in arrays):
+        return False  # such as one array's rows beside each of another's
+    sizes = [leaf.type.bytes for leaf in arrays if leaf.element_count == space.elements]
+    if max(sizes, default=0) > WIDEST_COPIED or sum(sizes) * space.reduced > COPIED_BYTES:
         return False
-    (reduces, *_), (row, column) = (
-        folded.levels,
-        (variable("row", folded.space.kept), variable("column", folded.space.reduced)),
-    )
+    row, column = variable("row", space.kept), variable("column", space.reduced)
     starts = [(o, operand_index(r, row, column)) for r in reduces for o in r.operands[: len(r.operands) // 2]]
     if any(conditions_met(starts, reduces)):
         return False
     leaves = [leaf for r in reduces for leaf in r.shape.leaves()]
     is_simple = len(leaves) == 1 and min(sizes, default=0) == leaves[0].type.bytes
-    return folded.space.reduced <= WARP or not is_simple or (_is_extremum(reduces[0]) and leaves[0].type.is_float)
+    return space.reduced <= WARP or not is_simple or (_is_extremum(reduces[0]) and leaves[0].type.is_float)
 
 
 def _is_extremum(reduce: Instruction) -> bool:

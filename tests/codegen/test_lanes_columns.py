@@ -128,6 +128,44 @@ ENTRY e {{
     assert text.count("hlo::columns<") == 1 and text.count("#pragma omp simd") > 2
 
 
+@pytest.mark.parametrize("terms", [3, 4, 6, 8, 11, 31])
+@pytest.mark.parametrize(("kind", "rows"), [("f32", 1003), ("f32", 7), ("f16", 1003), ("bf16", 640)])
+def test_rows_that_are_read_again_and_written(
+    kind: str, terms: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A softmax: lanes keep what they have of a row beside each other, and their rows are turned back."""
+    body = f"""greatest {{
+  a = {kind}[] parameter(0)
+  b = {kind}[] parameter(1)
+  ROOT s = {kind}[] maximum(a, b)
+}}
+more {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}}
+ENTRY e {{
+  x = {kind}[{rows},{terms}] parameter(0)
+  least = {kind}[] constant(-inf)
+  top = {kind}[{rows}] reduce(x, least), dimensions={{1}}, to_apply=greatest
+  tops = {kind}[{rows},{terms}] broadcast(top), dimensions={{0}}
+  less = {kind}[{rows},{terms}] subtract(x, tops)
+  power = {kind}[{rows},{terms}] exponential(less)
+  wide = f32[{rows},{terms}] convert(power)
+  zero = f32[] constant(0)
+  sum = f32[{rows}] reduce(wide, zero), dimensions={{1}}, to_apply=more
+  sums = f32[{rows},{terms}] broadcast(sum), dimensions={{0}}
+  ROOT r = f32[{rows},{terms}] divide(wide, sums)
+}}
+"""
+    x = np.random.default_rng(0).integers(-4, 4, (rows, terms)).astype(KINDS.get(kind, np.float16))
+    x = x.astype(ml_dtypes.bfloat16) if kind == "bf16" else x
+    found, text = run_on_host(body, x, monkeypatch=monkeypatch)
+    power = np.exp((x - x.max(1, keepdims=True)).astype(np.float64))
+    np.testing.assert_allclose(found, power / power.sum(1, keepdims=True), rtol=3e-2 if kind == "bf16" else 2e-3)
+    assert (f"hlo::rows<{terms}, " in text) == (terms >= 4)
+
+
 @pytest.mark.parametrize(("rows", "terms"), [(64, 16), (40, 9), (130, 21)])
 def test_matrices_with_vectors(rows: int, terms: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A vector is the same for all lanes of a matrix, and stays where it is."""
