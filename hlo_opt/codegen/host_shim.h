@@ -71,8 +71,9 @@ template <int run, typename To, typename From> __forceinline__ void turned(To* t
     for (int k = 0; k < run; ++k) to[at * run + k] = from[k - at * run];
 }
 
-// eight rows of eight elements, as columns: to[t * width + r] = from[r * step + t]; by their bits, as elements may be
-// structs
+// eight rows of eight elements, of which `count` from `first` on become columns: to[t * width + r] =
+// from[r * step + first + t]; or `count` rows, each in `count` elements of eight columns. By their bits, as elements
+// may be structs
 #ifndef __clang__
 template <int bytes> struct Bits;
 template <> struct Bits<1> { typedef signed char Type; };
@@ -80,10 +81,13 @@ template <> struct Bits<2> { typedef short Type; };
 template <> struct Bits<4> { typedef int Type; };
 template <> struct Bits<8> { typedef long long Type; };
 
-template <typename T> __forceinline__ void turn_eight(T* to, long long width, const T* from, long long step) {
+template <int first, int count, bool to_rows, typename T>
+__forceinline__ void turn_eight(T* to, long long width, const T* from, long long step) {
   typedef typename Bits<sizeof(T)>::Type Row __attribute__((vector_size(8 * sizeof(T))));
   Row a[8], b[8];
-  for (int k = 0; k < 8; ++k) memcpy(&a[k], from + k * step, sizeof(Row));
+  for (int k = 0; k < 8; ++k)
+    if (!to_rows || k < count) memcpy(&a[k], from + k * step, sizeof(Row));
+    else a[k] = Row{};
   for (int k = 0; k < 8; k += 2) {
     b[k] = __builtin_shuffle(a[k], a[k + 1], Row{0, 8, 2, 10, 4, 12, 6, 14});
     b[k + 1] = __builtin_shuffle(a[k], a[k + 1], Row{1, 9, 3, 11, 5, 13, 7, 15});
@@ -96,8 +100,13 @@ template <typename T> __forceinline__ void turn_eight(T* to, long long width, co
   for (int k = 0; k < 4; ++k) {
     const Row low = __builtin_shuffle(a[k], a[k + 4], Row{0, 1, 2, 3, 8, 9, 10, 11});
     const Row high = __builtin_shuffle(a[k], a[k + 4], Row{4, 5, 6, 7, 12, 13, 14, 15});
-    memcpy(to + k * width, &low, sizeof low);
-    memcpy(to + (k + 4) * width, &high, sizeof high);
+    if (to_rows) {
+      memcpy(to + k * width, &low, count * sizeof(T));
+      memcpy(to + (k + 4) * width, &high, count * sizeof(T));
+      continue;
+    }
+    if (k >= first && k < first + count) memcpy(to + (k - first) * width, &low, sizeof low);
+    if (k + 4 >= first && k + 4 < first + count) memcpy(to + (k + 4 - first) * width, &high, sizeof high);
   }
 }
 #endif
@@ -109,12 +118,35 @@ static inline void columns(T* to, const T* from, long long step, long long rows)
 #ifndef __clang__
   if constexpr (terms >= 8 && sizeof(T) <= 8)
     for (; at + 8 <= rows; at += 8) {
-      for (int t = 0; t + 8 <= terms; t += 8) turn_eight(to + t * width + at, width, from + at * step + t, step);
-      if (terms % 8) turn_eight(to + (terms - 8) * width + at, width, from + at * step + terms - 8, step);
+      for (int t = 0; t + 8 <= terms; t += 8)
+        turn_eight<0, 8, false>(to + t * width + at, width, from + at * step + t, step);
+      if (terms % 8)
+        turn_eight<8 - terms % 8, terms % 8, false>(to + terms / 8 * 8 * width + at, width,
+                                                    from + at * step + terms - 8, step);
     }
+  else if constexpr (terms > 4 && sizeof(T) <= 8)  // with elements of the next row, while there is one
+    for (; at + 8 < rows; at += 8) turn_eight<0, terms, false>(to + at, width, from + at * step, step);
 #endif
   for (; at < rows; ++at)
     for (int t = 0; t < terms; ++t) to[t * width + at] = from[at * step + t];
+}
+
+// and back: to[r * step + t] = from[t * width + r]
+template <int terms, int width, typename T>
+static inline void rows(T* to, const T* from, long long step, long long rows) {
+  long long at = 0;
+#ifndef __clang__
+  if constexpr (terms >= 4 && sizeof(T) <= 8)
+    for (; at + 8 <= rows; at += 8) {
+      for (int t = 0; t + 8 <= terms; t += 8)
+        turn_eight<0, 8, true>(to + at * step + t, step, from + t * width + at, width);
+      if constexpr (terms > 8 && terms % 8)
+        turn_eight<0, 8, true>(to + at * step + terms - 8, step, from + (terms - 8) * width + at, width);
+      if constexpr (terms < 8) turn_eight<0, terms, true>(to + at * step, step, from + at, width);
+    }
+#endif
+  for (; at < rows; ++at)
+    for (int t = 0; t < terms; ++t) to[at * step + t] = from[t * width + at];
 }
 
 // blocks that count themselves: on several processors, where a launch is spread over them

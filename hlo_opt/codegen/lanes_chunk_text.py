@@ -4,20 +4,19 @@ for all lanes."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from hlo_opt.codegen.cuda import walked
 from hlo_opt.codegen.index_text import digit_text, render
 from hlo_opt.codegen.lanes_ahead import lines_ahead
-from hlo_opt.codegen.lanes_apart import are_apart
 from hlo_opt.codegen.lanes_columns import copies_of
 from hlo_opt.codegen.lanes_eights import LANES as EIGHT
 from hlo_opt.codegen.lanes_eights import Where, eight_lines
-from hlo_opt.codegen.lanes_folds import goes_in_turn, is_stream, loop_fills, row_read, sums_along
+from hlo_opt.codegen.lanes_folds import goes_in_turn, has_own_elements, is_stream, loop_fills, row_read, sums_along
 from hlo_opt.codegen.lanes_halves import Halves, first_of, read_of, rounded_of
 from hlo_opt.codegen.lanes_inside import at_edges, holding
-from hlo_opt.codegen.lanes_nodes import Around, Node, Stretch, changes, cut, has_condition, known_turns, names_of
+from hlo_opt.codegen.lanes_nodes import Around, Node, Stretch, cut, has_condition, names_of, turned
 from hlo_opt.codegen.lanes_once import taken_out, without_values
 from hlo_opt.codegen.lanes_sides import by_side, changed_in, has_room, is_simple, left_of, predicates_of, settled
 from hlo_opt.codegen.lanes_text import NARROW, WIDER, ThreadText, clean, has_conditions, is_narrow
@@ -57,8 +56,6 @@ _APART = 32
 first cache."""
 _GOES = "hlo_goes"
 """Whether some lane needs another round."""
-_ADDED = frozenset({"float", "double", "int", "unsigned int", "long long", "unsigned long long"})
-"""Types whose sums compilers take in any order."""
 
 
 class UnknownError(Exception):
@@ -96,11 +93,14 @@ class ChunkWriter(ThreadText):
         """Types of what several stretches mention, by name: it has an element per lane."""
         self.now: set[str] = set()
         """Variables of which a statement has a copy for its lane."""
-        self.in_index = False
-        self.turns = 0
+        self.in_index, self.turns = False, 0
         self.met: dict[str, list[Node]] = {}  # where variables are mentioned that lie in arrays of lanes
         self.reads: dict[str, Cell] = {}  # values that lanes have read from memory that nobody writes
+        self.kinds: Mapping[str, str] = {}  # C++ types of elements of arrays, where known
+        self.alone: Set[Name] = frozenset()  # arrays that are only written
         self.copied: dict[Cell, str] = {}  # where lanes read copies of elements
+        self.columns: dict[object, str] = {}  # the copies of rows
+        self.own_arrays: dict[str, DeclaredArray] = {}  # which each lane has for itself
         self.in_turn, self.copies_rows = False, False
         self.apart = False  # whether statements run once, and no lane changes what another one reads
         self.changed: set[str] = set()  # arrays that an earlier statement changes
@@ -117,18 +117,20 @@ class ChunkWriter(ThreadText):
         self.meet(nodes)
         lines = list(self.written(nodes))
         size = self.lanes + (_APART if self.lanes >= _LONG else 0)
-        arrays = [f"{WIDER.get(kind, kind)} {name}_of[{size}];" for name, kind in self.kept.items()]
+        many = {name: f"[{array.size}]" for name, array in self.own_arrays.items()}
+        arrays = [f"{WIDER.get(k, k)} {name}_of{many.get(name, '')}[{size}];" for name, k in self.kept.items()]
         return [*arrays, *lines]
 
     # ---- into stretches
 
     def sequence(self, items: Sequence[Statement]) -> list[Node]:
         nodes: list[Node] = [Stretch()]
-        outside, self.open_sides = self.open_sides, set(self.open_sides)  # braces end what is declared in them
+        outside = self.open_sides, self.columns  # braces end what is declared in them
+        self.open_sides, self.columns = set(self.open_sides), dict(self.columns)
         self.size = self.size or sum(1 for _ in walk(items))
         for item in items:
             self.item(item, nodes)
-        self.open_sides = outside
+        self.open_sides, self.columns = outside
         return nodes
 
     def same(self, nodes: list[Node], line: str) -> None:
@@ -189,15 +191,7 @@ class ChunkWriter(ThreadText):
             case Assign(Code(pieces=(Name(text=text),)), value) if text in self.alike:
                 self.assign_alike(text, value, nodes)
             case For(kind, Name() as name, first):
-                if not self.around(item, f"for ({kind} {name.text} = {self.text(first)}; ", nodes):
-                    copied = copies_of(item, self, LANE, INSIDE, FROM) if self.copies_rows else []
-                    for line in copied:
-                        self.same(nodes, line)
-                    sums = [] if copied else sums_along(item, self.full, LANE, self.lanes)
-                    if sums and all(t.text in self.homes and self.types[t.text] in _ADDED for t in sums):
-                        nodes.append(Stretch([item], sums))
-                    else:
-                        self.stretch_of(nodes).items.append(item)
+                self.loop(item, f"for ({kind} {name.text} = {self.text(first)}; ", nodes)
             case Neighbours():
                 for inner in self.merged(item) if item.number.text in self.full else ():
                     self.item(inner, nodes)
@@ -208,7 +202,7 @@ class ChunkWriter(ThreadText):
             case DeclaredArray(kind, name):
                 stretch = self.stretch_of(nodes)
                 self.homes[name.text] = stretch
-                self.types[name.text] = ""
+                self.types[name.text], self.own_arrays[name.text] = "", item
                 stretch.items.append(item)
             case Assign(Code(pieces=(Cell(array, _),)), value) if array in self.scalars:
                 self.let_item(Let(self.scalars[array], array, value), nodes)
@@ -341,19 +335,11 @@ class ChunkWriter(ThreadText):
         return f"{rest} + {FROM}" if lane == INSIDE else f"{rest} + {self.first}"
 
     def turned(self, function: str, angle: Name, nodes: list[Node]) -> Code | None:
-        """A function of a lane's angle, found for all lanes before the stretch at hand, or behind what makes the angle.
-        None where the angle is no variable of lanes."""
+        """A function of a lane's angle, found for all lanes. None where the angle is no variable of lanes."""
         if self.types.get(angle.text) != "float":
             return None
-        turns = known_turns(angle, nodes)
-        if turns is None:
-            turns, last = Turns(angle.text), nodes[-1]
-            is_later = isinstance(last, Stretch) and (self.homes[angle.text] is last or changes(last, angle))
-            nodes.insert(len(nodes) - (isinstance(last, Stretch) and not is_later), turns)
-        if function not in turns.results:
-            turns.results[function] = Name(f"hlo_turn{self.turns}")
-            self.turns += 1
-        return of(turns.results[function])
+        self.turns += 1
+        return turned(function, angle, nodes, self.homes, Name(f"hlo_turn{self.turns}"))
 
     def is_place(self, item: Let) -> bool:
         """Whether it is an index whose expression is known."""
@@ -380,13 +366,28 @@ class ChunkWriter(ThreadText):
                 return False
         return True
 
-    def around(self, loop: For, head: str, nodes: list[Node]) -> bool:
+    def loop(self, loop: For, head: str, nodes: list[Node]) -> None:
+        """A loop around loops over lanes or inside of them, before which rows are copied that it goes through."""
+        sums = sums_along(loop, self.full, LANE, self.lanes, self.types)
+        copies = copies_of(loop, self, LANE, INSIDE, FROM, adds=bool(sums)) if self.copies_rows else None
+        for line in copies.lines if copies else ():
+            self.same(nodes, line)
+        is_apart = has_own_elements(loop, self.own_arrays) or (copies is not None and copies.is_outside)
+        if self.around(loop, head, nodes, is_apart):
+            pass
+        elif sums and not copies:
+            nodes.append(Stretch([loop], sums))
+        else:
+            self.stretch_of(nodes).items.append(loop)
+        nodes += copies.behind if copies else []
+
+    def around(self, loop: For, head: str, nodes: list[Node], is_apart: bool = False) -> bool:
         """Put a loop around loops over lanes where it is the same for all, and holds conditions that are, or hands on
         what lanes have: then it keeps that in arrays, for compilers make no vectors of loops in loops over lanes that
         read and write memory. Or where all it does is to fill arrays: each lane by itself would go through all of
         memory, as it would where each round reads another row."""
         assert loop.name is not None
-        apart = loop_fills(loop) or is_stream(loop, self.full, LANES, self.lanes)
+        apart = is_apart or loop_fills(loop) or is_stream(loop, self.full, LANES, self.lanes)
         if not (loop.carries or apart) and not any(isinstance(s, Block) and s.condition for s in walk(loop.body)):
             return False
         name = loop.name.text
@@ -424,20 +425,13 @@ class ChunkWriter(ThreadText):
                 for name in sorted(n.text for n in node.names):
                     home = self.homes.get(name)
                     if home is not None and home is not node:
-                        if not self.types[name]:
-                            raise UnknownError("an array that several stretches mention")
-                        self.kept[name] = self.types[name]
+                        self.kept[name] = self.types[name] or self.own_arrays[name].kind
 
     def body(self, stretch: Stretch) -> Iterator[str]:
         """What a lane does in a stretch."""
         for name in sorted({n.text for n in stretch.names} & self.wide):
             yield from self.declared(name, self.full[name])
         yield from self.summed(stretch) if stretch.sums else self.lines(stretch.items)
-
-    def are_apart(self, items: Sequence[Statement]) -> bool:
-        """Whether no lane changes what another one mentions, once the statements are written; no condition differs from
-        lane to lane where they are in order."""
-        return any(are_apart(items, self.constants, self.full, lane) for lane in LANES)
 
     def meet(self, nodes: Sequence[Node]) -> None:
         """Note where variables are mentioned."""
@@ -562,6 +556,8 @@ class ChunkWriter(ThreadText):
     def cell(self, array: Name, index: Code) -> str:
         if array in self.scalars:
             return self.name(array.text)
+        if array.text in self.own_arrays and array.text in self.kept:
+            return f"{array.text}_of[{self.text_plain(index)}][{LANE}]"
         return self.copied.get(Cell(array, index)) or f"{self.name(array.text)}[{self.text_plain(index)}]"
 
     def statement(self, statement: Statement) -> Iterator[str]:
@@ -578,6 +574,8 @@ class ChunkWriter(ThreadText):
             self.now -= changed.keys()
             yield from (f"{self.name(name)} = {name}_now;" for name in changed)
             yield "}"
+            return
+        if isinstance(statement, DeclaredArray) and statement.name.text in self.kept:
             return
         if isinstance(statement, Let) and self.is_inner_place(statement):
             name = statement.name.text

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from hlo_opt.codegen.kernel import Kernel
-from hlo_opt.codegen.lanes_chunk_text import CHUNK, FROM, INSIDE, LANE, LEAST, ROW, ChunkWriter, UnknownError
+from hlo_opt.codegen.lanes_apart import are_apart
+from hlo_opt.codegen.lanes_chunk_text import CHUNK, FROM, INSIDE, LANE, LANES, LEAST, ROW, ChunkWriter, UnknownError
 from hlo_opt.codegen.lanes_parts import SHORTEST, Part, bands_of, parts_of_row, vector_lanes, within
 from hlo_opt.codegen.lanes_runs import FEWEST, differing_digits, in_runs, run_lines, used_in
 from hlo_opt.codegen.lanes_runs import MOST as RUN
@@ -22,6 +23,7 @@ from hlo_opt.codegen.statements import BLOCK, THREAD
 from hlo_opt.codegen.threads import is_ordered, keeps_memory
 from hlo_opt.codegen.tree import (
     Aligned,
+    Assign,
     BlockRange,
     Break,
     For,
@@ -45,6 +47,7 @@ from hlo_opt.ir.index_map import (
     substitute,
     variables_of,
 )
+from hlo_opt.ops.code import Address, Cell, Name
 
 _MOST = 1024
 """Lanes of the longest chunk that is a part of a row."""
@@ -113,10 +116,12 @@ def chunks_of(kernel: Kernel, segment: BlockRange, name: str, parameters: str) -
         cut = _Cut(lanes, 0, {name: substitute(value, whole) for name, value in elements.values.items()})
     try:
         if in_order or not cut.row:
-            writer = ChunkWriter(cut.values, cut.lanes, constants)
+            writer = _writer(kernel, cut.values, cut.lanes)
             writer.apart = in_order
             text = _function(name, parameters, cut, writer.lines_of(elements.items))
-            if in_order and not (cut.lanes > 1 and writer.are_apart(elements.items)):
+            if in_order and not (
+                cut.lanes > 1 and any(are_apart(elements.items, constants, writer.full, lane) for lane in LANES)
+            ):
                 return None
         else:
             text = _by_bands(kernel, segment, elements, cut, name, parameters)
@@ -148,11 +153,10 @@ def _by_bands(kernel: Kernel, segment: BlockRange, elements: _Elements, cut: _Cu
 
 def _by_parts(kernel: Kernel, elements: _Elements, cut: _Cut, parts: Sequence[Part], name: str, parameters: str) -> str:
     """The function of a chunk, and before it one for what each part of a row has of the chunk."""
-    constants = {p.name.text for p in kernel.tree.parameters if p.constant}
     vector = vector_lanes(elements.items, kernel.tree.parameters)
     is_even = not vector or cut.lanes < cut.row or cut.row < 2 * vector or cut.row % vector == 0
     if len(parts) == 1 and is_even:
-        return _function(name, parameters, cut, ChunkWriter(cut.values, cut.lanes, constants).lines_of(elements.items))
+        return _function(name, parameters, cut, _writer(kernel, cut.values, cut.lanes).lines_of(elements.items))
     names = ", ".join(p.name.text for p in kernel.tree.parameters)
     texts, calls = [], []
     shared = next((number for number, part in enumerate(parts) if part.asks), None)
@@ -162,7 +166,7 @@ def _by_parts(kernel: Kernel, elements: _Elements, cut: _Cut, parts: Sequence[Pa
         if function == number:
             values = cut.values if part.asks else within(cut.values, INSIDE, low, high)
             lanes = max(p.lanes for p in parts if p.asks) if part.asks else part.lanes
-            lines = ChunkWriter(values, min(cut.lanes, lanes), constants).lines_of(elements.items)
+            lines = _writer(kernel, values, min(cut.lanes, lanes)).lines_of(elements.items)
             texts.append(_function(f"{name}_{number}", parameters, cut, lines))
         calls += [
             f"{{ const long long hlo_low = {FROM} > {low} ? {FROM} : {low}, hlo_high = {FROM} + hlo_live < {high} ? "
@@ -171,6 +175,26 @@ def _by_parts(kernel: Kernel, elements: _Elements, cut: _Cut, parts: Sequence[Pa
             "}",
         ]
     return "".join(texts) + _function(name, parameters, cut, calls)
+
+
+def _writer(kernel: Kernel, values: _Values, lanes: int) -> ChunkWriter:
+    """The writer of a chunk of a kernel."""
+    writer = ChunkWriter(values, lanes, {p.name.text for p in kernel.tree.parameters if p.constant})
+    writer.kinds = {p.name.text: p.kind for p in kernel.tree.parameters}
+    writer.alone = {p.name for p in kernel.tree.parameters if p.alone and not p.constant} - _read_in(kernel.tree.body)
+    return writer
+
+
+def _read_in(statements: Sequence[Statement]) -> set[Name]:
+    """Arrays of which elements are read, or asked for where they lie."""
+    found = set[Name]()
+    for statement in walk(statements):
+        for number, piece in ((n, p) for n, c in enumerate(codes_of(statement)) for p in c.parts()):
+            cell = piece.of if isinstance(piece, Address) else piece
+            is_target = isinstance(statement, Assign) and not number and piece in statement.target.pieces
+            if isinstance(cell, Cell) and not is_target:
+                found.add(cell.array)
+    return found
 
 
 def _called(function: str, names: str, vector: int) -> list[str]:

@@ -14,18 +14,22 @@ LEAST = 16
 """The fewest terms for which it pays."""
 FAR, MANY = 16, 64
 """Elements from lane to lane that are far, and how many mentions of those are many."""
+_ADDED = frozenset({"float", "double", "int", "unsigned int", "long long", "unsigned long long"})
+"""Types whose sums compilers take in any order."""
 ROUNDS = 16
 """Rounds of a loop over rows that is worth a loop over lanes in each."""
 
 
-def sums_along(loop: For, values: Mapping[str, Expression], lane: str, lanes: int) -> list[Name]:
-    """The sums of a loop that reads rows, where it does nothing else; `values` are what index variables stand for. No
-    sums where there are others."""
+def sums_along(
+    loop: For, values: Mapping[str, Expression], lane: str, lanes: int, types: Mapping[str, str]
+) -> list[Name]:
+    """The sums of a loop that reads rows, where it does nothing else; `values` are what index variables stand for,
+    `types` those of other variables. No sums where there are others, or of another type than `_ADDED`."""
     steps = [s for s in loop.body if isinstance(s, Let | Assign)]
     if loop.name is None or len(steps) < len(loop.body) or any(isinstance(s, Let) and not s.constant for s in steps):
         return []
     sums = [s.target.name for s in steps if isinstance(s, Assign)]
-    if len(set(sums)) < len(sums):
+    if len(set(sums)) < len(sums) or not all(total is not None and types.get(total.text) in _ADDED for total in sums):
         return []
     declared = {s.name: s.value for s in steps if isinstance(s, Let)}
     codes = [code for s in steps for code in ([s.value] if isinstance(s, Assign) else codes_of(s))]
@@ -96,6 +100,16 @@ def loop_fills(loop: For) -> bool:
     inside = list(walk(loop.body))
     kept = any(not isinstance(s, Let | Assign | Note) or (isinstance(s, Let) and not s.constant) for s in inside)
     return not kept and all(s.target.name is None for s in inside if isinstance(s, Assign))
+
+
+def has_own_elements(loop: For, arrays: Collection[str]) -> bool:
+    """Whether each round has its own element of an array that a lane has for itself, and does nothing but to compute
+    and to keep it: lanes side by side then have these beside each other."""
+    if not all(isinstance(s, Let | Assign | Note) for s in loop.body):
+        return False
+    cells = (p for s in loop.body for c in codes_of(s) for p in c.parts() if isinstance(p, Cell))
+    own = [cell for cell in cells if cell.array.text in arrays]
+    return bool(own) and all(cell.index.name == loop.name for cell in own)
 
 
 def is_stream(loop: For, values: Mapping[str, Expression], lane_names: Collection[str], lanes: int) -> bool:

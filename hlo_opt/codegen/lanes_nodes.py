@@ -3,7 +3,7 @@ lanes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from hlo_opt.codegen.lanes_cuts import parts_by_weight, parts_of, reads_apart
@@ -11,7 +11,7 @@ from hlo_opt.codegen.lanes_halves import Halves
 from hlo_opt.codegen.lanes_text import declared_in
 from hlo_opt.codegen.lanes_turns import Turns
 from hlo_opt.codegen.tree import Assign, Let, Statement, names_in, walk
-from hlo_opt.ops.code import Code, Name
+from hlo_opt.ops.code import Code, Name, of
 
 
 @dataclass(eq=False)
@@ -62,6 +62,17 @@ def known_turns(angle: Name, nodes: Sequence[Node]) -> Turns | None:
         if changes(node, angle):
             break
     return None
+
+
+def turned(function: str, angle: Name, nodes: list[Node], homes: Mapping[str, Stretch], name: Name) -> Code:
+    """A function of a lane's angle, found for all lanes before the stretch at hand, or behind what makes the angle;
+    called `name` if it is the first such."""
+    turns = known_turns(angle, nodes)
+    if turns is None:
+        turns, last = Turns(angle.text), nodes[-1]
+        is_later = isinstance(last, Stretch) and (homes[angle.text] is last or changes(last, angle))
+        nodes.insert(len(nodes) - (isinstance(last, Stretch) and not is_later), turns)
+    return of(turns.results.setdefault(function, name))
 
 
 def names_of(node: Node) -> set[str]:

@@ -18,6 +18,7 @@ from hlo_opt.codegen.builder import Builder
 from hlo_opt.codegen.folds import Fold, Write, open_folds, places_at, writes_of
 from hlo_opt.codegen.index_text import index_type
 from hlo_opt.codegen.indices import block_of, only_first, thread_of
+from hlo_opt.codegen.loop import own_thread
 from hlo_opt.codegen.parts import last_only, leave, meeting, part_at, reset
 from hlo_opt.codegen.registers import Keeper, keeper
 from hlo_opt.codegen.scalars import loaded, memory_type, register_type, shuffled, widened_type
@@ -49,6 +50,8 @@ def emit(builder: Builder, plan: Plan, segment: Segment[Rows], first_block: int,
         if segment.part.in_cluster:
             arrived = _expect(builder, segment.part)
             builder.add(ClusterBarrier("show"))  # before others write to this block, they know that it is there
+    elif threads == 1:  # which meet nowhere, so that those without a row leave
+        row = own_thread(builder, "row", plan, segment, first_block, rows)
     elif rows > 1:
         place = add(multiply(block_of(first_block, segment.blocks), per_block), divide(thread, threads))
         if rows % per_block:  # surplus threads repeat the last row, because every thread must reach the barriers
@@ -121,7 +124,8 @@ def fold_rows(builder: Builder, frame: RowFrame, writes: Sequence[Write], steady
     )
     singles = [w for w in writes if not w.per_position]
     if singles:
-        with builder.branch(both(code("{} == 0", frame.start if segment.part.in_cluster else lane), frame.live)):
+        leads = code("{} == 0", frame.start if segment.part.in_cluster else lane)
+        with builder.branch(both(leads if segment.part.threads > 1 else NOTHING, frame.live)):
             for write in singles:
                 write.emit(builder, root_index(segment.part.space, _reduces(segment), write.root, frame.row, None))
 
@@ -359,6 +363,12 @@ def steps_of(
     """
     threads, vector = _across(segment), segment.vector if in_vectors else 1
     steps = segment.part.columns // vector
+    if threads == 1 and vector == 1:  # all of the row
+        column = Variable(0, steps - 1, builder.names.fresh("column"))
+        test, on = code("{} < {}", column, steps), code("++{}", column)
+        with builder.loop_while("int", Name(column.name), code("0"), test, on):
+            yield column, of(Name(column.name))
+        return
     step = Variable(0, steps - 1, builder.names.fresh("step" if vector > 1 else "column"))
     kind = "int" if segment.part.columns + threads * vector <= 2**31 - 1 else "long long"
     is_even = steps % threads == 0 and steps > threads
@@ -437,12 +447,14 @@ def _close(builder: Builder, frame: RowFrame, level: int, folds: Sequence[Fold])
     else:
         _fold_block(builder, frame, folds)
     leader = code("0")
-    if segment.part.threads < WARP:
+    if 1 < segment.part.threads < WARP:
         within = modulo(thread_of(segment.part.threads * frame.per_block), WARP)
         leader = builder.text(add(within, multiply(lane, -1)))
     for fold in folds:
         builder.name_after(fold.reduce)
-        results = [shuffled(t, "sync", name, leader) for t, name in zip(fold.types, fold.accumulators, strict=True)]
+        named = list(zip(fold.types, fold.accumulators, strict=True))
+        is_shared = segment.part.threads > 1
+        results = [shuffled(t, "sync", name, leader) if is_shared else of(name) for t, name in named]
         fold.finish(builder, results, frame.row)
 
 

@@ -117,14 +117,14 @@ class Kind:
         return self.heroes is None or not self.heroes.isdisjoint(opcodes) or (self.moves_tiles and orders_differ)
 
 
-def _space_of(reduce: Instruction) -> folding.Space | None:
-    return row_reduction.space_of(reduce) or column_reduction.space_of_any(reduce)
+def _space_of(reduce: Instruction, *, in_lanes: bool) -> folding.Space | None:
+    return row_reduction.space_of(reduce, in_lanes=in_lanes) or column_reduction.space_of_any(reduce)
 
 
 def _folds(region: Region, roots: Sequence[int], target: DeviceTarget, room: int) -> tuple[Sequence[Part], list[int]]:
     """Row and column reductions."""
     parts: list[Part] = []
-    matched, rest = folding.match(region, roots, _space_of)
+    matched, rest = folding.match(region, roots, partial(_space_of, in_lanes=target.in_lanes))
     for folded in matched:
         part: Part | None
         if folded.space.minor > 1:

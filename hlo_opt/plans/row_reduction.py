@@ -18,7 +18,7 @@ from hlo_opt.analysis.targets import DeviceTarget
 from hlo_opt.ir import Instruction
 from hlo_opt.ir.index_map import add, divide, modulo, multiply, split_constant, variable, variables_of
 from hlo_opt.ir.size import most
-from hlo_opt.ops import OpKind, find, spec_of
+from hlo_opt.ops import OpKind, find
 from hlo_opt.ops.reduction.reducers import EXTREMES, is_wide, monoid
 from hlo_opt.plans.columns import MOST_THREADS, WARP
 from hlo_opt.plans.element_reads import conditions_met
@@ -41,6 +41,8 @@ from hlo_opt.plans.reads import address_of
 from hlo_opt.plans.walks import AHEAD, ITEM, ROUND, THREAD, Own, Walk, own_on
 
 SHORT_ROW_BLOCK = 256
+LANES_BLOCK = 64
+"""Rows of a block of which each is for a lane of a host: what it keeps of them stays in the first cache."""
 HALF_OF_THREADS = 512
 """Threads for a long row that fits into registers: a multiprocessor then has two such blocks, and one loads while the
 other computes."""
@@ -58,6 +60,11 @@ LANES = 16
 """Lanes for a short row on a host: a vector of floats."""
 ALONE = 8
 """Elements of a row that one thread folds alone."""
+LONGEST_ALONE, COPIED_BYTES, WIDEST_COPIED = 64, 256, 8
+"""The longest row that a lane of a host folds alone, the bytes of all arrays that it may read along it, and those of
+the widest element: a chunk's rows are copied so that lanes read neighbours, and the copies stay in the first cache."""
+WIDE = 4
+"""Bytes of an element that lanes fold without making it wider."""
 ROW_PART = 16 * 1024
 """The least number of elements of a long row that one block folds, before several blocks share the row."""
 
@@ -80,8 +87,9 @@ MOST_NEIGHBOURS = 8
 registers."""
 
 
-def space_of(reduce: Instruction) -> Space | None:
-    """The space of a reduce of minor-most dimensions; None for any other reduce."""
+def space_of(reduce: Instruction, *, in_lanes: bool = False) -> Space | None:
+    """The space of a reduce of minor-most dimensions; None for any other reduce. A row that a thread reads at once is
+    folded where it is read, but for lanes of a host, which would fold it again for each of its elements."""
     shape = reduce.operands[0].shape
     gone = set(reduce.ints("dimensions"))
     minor = 1
@@ -92,7 +100,8 @@ def space_of(reduce: Instruction) -> Space | None:
     columns = math.prod(shape.dimensions[d] for d in gone)
     if not shape.element_count or not may_be_reordered(reduce):
         return None
-    if minor < WARP and (minor != columns or minor < FEWEST or minor <= short_row_vector(reduce, minor)):
+    at_once = FEWEST - 1 if in_lanes else max(FEWEST - 1, short_row_vector(reduce, minor))
+    if minor < WARP and (minor != columns or minor <= at_once):
         return None
     runs = runs_of(reduce)
     is_adjacent = sum(is_gone for _, is_gone in runs) == 1
@@ -195,11 +204,11 @@ class Rows:
 
     @property
     def is_of_one_lane(self) -> bool:
-        """Whether a lane of a host folds a row alone, one element after another: the row is shorter than the lanes that
-        would share it, or they would be busy for less than two rounds. Then lanes neither meet nor wait, and what is
-        done once for a row (the logarithm of a log softmax) is done by one of them."""
-        is_odd = self.columns & (self.columns - 1) != 0
-        return self.target.in_lanes and (self.columns < ALONE or (is_odd and self.columns < LANES))
+        """Whether a lane of a host folds a row alone, one element after another: then lanes neither meet nor wait, what
+        is done once for a row (the logarithm of a log softmax) is done by one of them, and rows are copied as columns.
+        Elements of a warp's row that need not be made wider are folded as quickly by a vector of lanes."""
+        longest = WARP if self.element_bytes < WIDE else WARP - 1 if self.element_bytes <= WIDEST_COPIED else ALONE - 1
+        return self.target.in_lanes and self.columns <= longest
 
     @cached_property
     def _widest(self) -> int:
@@ -340,7 +349,8 @@ class Rows:
         """The number of threads per block that this part needs: short rows share a block."""
         if 2 * self.threads > SHORT_ROW_BLOCK:
             return self.threads
-        return round_up(self.threads * min(most(self.teams), SHORT_ROW_BLOCK // self.threads), WARP)
+        block = LANES_BLOCK if self.is_of_one_lane else SHORT_ROW_BLOCK
+        return round_up(self.threads * min(most(self.teams), block // self.threads), WARP)
 
     def rows_per_block(self, block: int) -> int:
         """Rows per block, such that their threads are whole warps."""
@@ -438,27 +448,36 @@ def _joints(region: Region, part: Rows, level: int) -> tuple[int, ...]:
 
 def is_for_one_thread(region: Region, folded: Folded, target: DeviceTarget) -> bool:
     """Whether a thread folds a row alone, as a loop does: the row is short and no power of two, and nothing else is
-    done with its elements. On a host, lanes share only rows of a power of two, unless they are read again, and also
-    such a row is for one lane of a vector if it is short: lanes that share a row meet at its end, which takes as long
-    as a few more elements each. Greatest and least floats, of which each step takes six operations, are no vectors in
-    GCC 12 where rows are that short."""
+    done with its elements. On a host also another short row is for one lane of a vector, unless it is read again: lanes
+    that share a row meet at its end, which takes as long as going through a vector of elements alone."""
     columns = folded.space.reduced
     is_odd = columns & (columns - 1) != 0
-    if columns >= WARP or not (is_odd or target.in_lanes) or not ends_in_one_pass(region, folded):
+    if not (is_odd or target.in_lanes) or not ends_in_one_pass(region, folded):
         return False
-    if is_odd and target.in_lanes:
+    if is_odd and target.in_lanes and columns < WARP:
         return True
-    if columns > ALONE:
+    if columns > ALONE and not (target.in_lanes and columns <= LONGEST_ALONE and _is_copied(region, folded)):
         return False
-    if any(next(region.roots[n].shape.leaves()).element_count != folded.space.kept for n in folded.roots):
+    return all(next(region.roots[n].shape.leaves()).element_count == folded.space.kept for n in folded.roots)
+
+
+def _is_copied(region: Region, folded: Folded) -> bool:
+    """Whether a host copies rows of more than `ALONE` elements so that each lane has one, and that pays: long rows are
+    worth more lanes where a step is a single operation on what is read."""
+    reduces, space = folded.levels[0], folded.space
+    arrays = [leaf for shape in region.inputs for leaf in shape.leaves() if leaf.is_array]
+    if any(leaf.element_count not in (space.elements, space.kept, space.reduced, 1) for leaf in arrays):
+        return False  # such as one array's rows beside each of another's
+    sizes = [leaf.type.bytes for leaf in arrays if leaf.element_count == space.elements]
+    if max(sizes, default=0) > WIDEST_COPIED or sum(sizes) * space.reduced > COPIED_BYTES:
         return False
-    if not target.in_lanes:
-        return True
-    elements = above([o for r in folded.levels[0] for o in r.operands])
-    if any(spec_of(i).is_expensive(i) for i in elements if i.operands):
-        return False  # GCC 12 makes no vectors of functions in a loop of each lane
-    floats = [r for r in folded.levels[0] if any(leaf.type.is_float for leaf in r.shape.leaves())]
-    return columns <= ALONE // 2 or not any(_is_extremum(r) for r in floats)
+    row, column = variable("row", space.kept), variable("column", space.reduced)
+    starts = [(o, operand_index(r, row, column)) for r in reduces for o in r.operands[: len(r.operands) // 2]]
+    if any(conditions_met(starts, reduces)):
+        return False
+    leaves = [leaf for r in reduces for leaf in r.shape.leaves()]
+    is_simple = len(leaves) == 1 and min(sizes, default=0) == leaves[0].type.bytes
+    return space.reduced <= WARP or not is_simple or (_is_extremum(reduces[0]) and leaves[0].type.is_float)
 
 
 def _is_extremum(reduce: Instruction) -> bool:

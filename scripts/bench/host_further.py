@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from scripts.bench.host_programs import Array, bf16, c64, f16, f64, layer_norm, max_pool
+from scripts.bench.host_programs import Array, bf16, c64, cross_entropy, f16, f64, layer_norm, max_pool
 from scripts.programs.case import Arg, Case, f32, of, s32
 
 
@@ -442,6 +442,11 @@ FURTHER = [
     Case("one_hot_product", lambda i, x: jax.nn.one_hot(i, 1000) @ x, (s32(512, high=1000), f32(1000, 64))),
     Case("product_s8_large", integer_product, (s8(512, 512), s8(512, 512))),
     Case("colours_of_table", colours_of_table, (f32(480, 640, low=0, high=1), u8(256, 3))),
+    Case("argmax_u8_16", lambda x: jnp.argmax(x, -1), (u8(65536, 16),)),
+    Case("max_bf16_20", lambda x: x.max(-1), (bf16(52428, 20),)),
+    Case("softmax_bf16_3", lambda x: jax.nn.softmax(x, -1), (bf16(174762, 3),)),
+    Case("softmax_f16_10", lambda x: jax.nn.softmax(x, -1), (f16(50000, 10),)),
+    Case("cross_entropy_10", cross_entropy, (f32(8192, 10), s32(8192, low=0, high=10))),
 ]
 """Sorted by kind: tiny, rows and columns, products, movement, ordering, types, loops, random numbers, transforms and
 what NumPy or gathers were slow at, runs, sums by index, gradients of pools, further shapes, large, images, paths,

@@ -31,8 +31,8 @@ def fold(*places: Expression | None, value: Code | None = None) -> For:
     return For("int", Name("term"), NOTHING, NOTHING, NOTHING, body=[*lets, Assign(code("{}", TOTAL), made)])
 
 
-def along(loop: For, lanes: int = 64) -> bool:
-    found = sums_along(loop, {}, "lane", lanes)
+def along(loop: For, lanes: int = 64, kind: str = "float") -> bool:
+    found = sums_along(loop, {}, "lane", lanes, {TOTAL.text: kind})
     assert found in ([], [TOTAL])
     return bool(found)
 
@@ -54,6 +54,7 @@ def test_reads_in_steps_that_compilers_do_not_permute() -> None:
 def test_rows_and_what_all_lanes_read() -> None:
     assert along(fold(ROW)) and along(fold(ROW, TERM)) and along(fold(ROW, LANE))
     assert along(fold(TERM), lanes=1)
+    assert not along(fold(ROW), kind="hlo_complex<float>")
 
 
 def test_columns_stay_side_by_side() -> None:

@@ -120,33 +120,33 @@ max {
 }
 
 both {
-  p = f32[16,16] parameter(0)
-  q = f32[16,16] parameter(1)
+  p = f32[16,32] parameter(0)
+  q = f32[16,32] parameter(1)
   zero = f32[] constant(0)
   least = f32[] constant(-inf)
-  product = f32[16,16] multiply(p, q)
+  product = f32[16,32] multiply(p, q)
   total = f32[] reduce(product, zero), dimensions={0,1}, to_apply=add
   top = f32[16] reduce(p, least), dimensions={1}, to_apply=max
-  tops = f32[16,16] broadcast(top), dimensions={0}
-  less = f32[16,16] subtract(p, tops)
-  e = f32[16,16] exponential(less)
+  tops = f32[16,32] broadcast(top), dimensions={0}
+  less = f32[16,32] subtract(p, tops)
+  e = f32[16,32] exponential(less)
   sum = f32[16] reduce(e, zero), dimensions={1}, to_apply=add
-  sums = f32[16,16] broadcast(sum), dimensions={0}
-  share = f32[16,16] divide(e, sums)
-  ROOT t = (f32[], f32[16,16]) tuple(total, share)
+  sums = f32[16,32] broadcast(sum), dimensions={0}
+  share = f32[16,32] divide(e, sums)
+  ROOT t = (f32[], f32[16,32]) tuple(total, share)
 }
 
 ENTRY e {
-  p = f32[16,16] parameter(0)
-  q = f32[16,16] parameter(1)
-  ROOT f = (f32[], f32[16,16]) fusion(p, q), kind=kInput, calls=both
+  p = f32[16,32] parameter(0)
+  q = f32[16,32] parameter(1)
+  ROOT f = (f32[], f32[16,32]) fusion(p, q), kind=kInput, calls=both
 }
 """
 
 
 def test_threads_that_leave_a_segment_stay_in_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """A total takes one warp of blocks that have two for rows of a softmax."""
-    p, q = np.random.default_rng(0).standard_normal((2, 16, 16)).astype(np.float32)
+    p, q = np.random.default_rng(0).standard_normal((2, 16, 32)).astype(np.float32)
     (_, found), text = run_on_host(TWO_WIDTHS, p, q, monkeypatch=monkeypatch)
     e = np.exp(p - p.max(1, keepdims=True))
     np.testing.assert_allclose(found, e / e.sum(1, keepdims=True), rtol=1e-5)
@@ -184,12 +184,12 @@ PAIRS = """f {
 }
 
 ENTRY e {
-  x = f32[50,16] parameter(0)
-  y = f32[60,16] parameter(1)
-  xs = f32[50,60,16] broadcast(x), dimensions={0,2}
-  ys = f32[50,60,16] broadcast(y), dimensions={1,2}
-  d = f32[50,60,16] subtract(xs, ys)
-  q = f32[50,60,16] multiply(d, d)
+  x = f32[50,32] parameter(0)
+  y = f32[60,32] parameter(1)
+  xs = f32[50,60,32] broadcast(x), dimensions={0,2}
+  ys = f32[50,60,32] broadcast(y), dimensions={1,2}
+  d = f32[50,60,32] subtract(xs, ys)
+  q = f32[50,60,32] multiply(d, d)
   z = f32[] constant(0)
   ROOT s = f32[50,60] reduce(q, z), dimensions={2}, to_apply=f
 }
@@ -199,7 +199,7 @@ ENTRY e {
 def test_rows_whose_numbers_are_divided_go_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixteen lanes have a row: of several rows side by side, each element would be gathered."""
     generator = np.random.default_rng(0)
-    x, y = (generator.standard_normal((n, 16)).astype(np.float32) for n in (50, 60))
+    x, y = (generator.standard_normal((n, 32)).astype(np.float32) for n in (50, 60))
     found, text = run_on_host(PAIRS, x, y, monkeypatch=monkeypatch)
     np.testing.assert_allclose(found, ((x[:, None] - y) ** 2).sum(-1), rtol=1e-5)
     before = text[: text.index("/ 60;")]

@@ -60,10 +60,12 @@ def test_vectors(kind: str, columns: int, vector: int, threads: int) -> None:
         ("p", 4, "add", None),
         ("p", 8, "add", None),
         ("p", 4, "maximum", None),
-        ("p", 8, "maximum", 8),
-        ("e", 8, "add", 8),
-        ("p", 16, "add", 16),
-        ("p", 32, "add", 16),
+        ("p", 8, "maximum", None),
+        ("p", 64, "maximum", None),
+        ("p", 128, "maximum", 32),
+        ("e", 8, "add", None),
+        ("p", 16, "add", None),
+        ("p", 32, "add", None),
         ("p", 64, "add", 16),
     ],
 )
@@ -79,8 +81,16 @@ def test_on_a_host_a_lane_folds_a_short_row_or_has_an_element(
     assert (segment.part.threads if isinstance(segment.part, Rows) else None) == threads
 
 
-@pytest.mark.parametrize(("columns", "threads"), [(4, 1), (5, 1), (8, 8), (10, 1), (15, 1), (16, 16), (17, 16)])
-def test_on_a_host_a_lane_walks_a_short_odd_row_twice_by_itself(columns: int, threads: int) -> None:
+def test_on_a_host_lanes_share_a_row_of_elements_too_wide_to_copy() -> None:
+    more = ("a1 = c128[] parameter(0)", "b1 = c128[] parameter(1)", "c1 = c128[] add(a1, b1)")
+    lines = ("p = c128[4096,16]{1,0} parameter(0)", "z = c128[] constant((0, 0))")
+    reduce = "r = c128[4096]{0} reduce(p, z), dimensions={1}, to_apply=more"
+    (segment,) = planned(module_of(*lines, reduce, more=more), InLanes.of(H100)).segments
+    assert isinstance(segment.part, Rows) and segment.part.threads == 16
+
+
+@pytest.mark.parametrize(("columns", "threads"), [(4, 1), (5, 1), (16, 1), (31, 1), (32, 16), (33, 32)])
+def test_on_a_host_a_lane_walks_a_short_row_twice_by_itself(columns: int, threads: int) -> None:
     lines = (f"p = f32[4096,{columns}]{{1,0}} parameter(0)", "z = f32[] constant(0)")
     more = ("a1 = f32[] parameter(0)", "b1 = f32[] parameter(1)", "c1 = f32[] add(a1, b1)")
     spread = (
