@@ -43,6 +43,7 @@ from hlo_opt.plans import (
     row_reduction,
     scan,
     scatter,
+    short_rows,
     slices,
     sliding_window,
     sort,
@@ -129,7 +130,7 @@ def _folds(region: Region, roots: Sequence[int], target: DeviceTarget, room: int
         part: Part | None
         if folded.space.minor > 1:
             part = column_reduction.of(region, folded, target, room)
-        elif row_reduction.is_for_one_thread(region, folded, target):
+        elif short_rows.is_for_one_thread(region, folded, target):
             part = None
         else:
             part = row_reduction.of(region, folded, target)
