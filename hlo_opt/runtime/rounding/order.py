@@ -13,6 +13,7 @@ import numpy as np
 
 from hlo_opt.ir import Computation, ElementType, Instruction
 from hlo_opt.ir.values import Array, DType
+from hlo_opt.ir.walk import needed_first
 from hlo_opt.ops import find
 from hlo_opt.ops.ordering.meaning import comparisons
 from hlo_opt.ops.ordering.table import sorted_dimension
@@ -219,16 +220,10 @@ def _left_open(analyst: Analyst, instruction: Instruction, evaluate: Face, value
         [np.asarray(x) for x in (parts(made) if several else (made,))]
         for made in (evaluate(analyst, instruction, [*arguments]) for arguments in (plain, turned))
     )
-    leaves = []
-    for leaf, value, a, b, gives_way in zip(
-        instruction.shape.leaves(),
-        parts(folded) if several else (folded,),
-        forward,
-        backward,
-        _gives_way(analyst, instruction, plain, forward),
-        strict=True,
-    ):
-        open_ = _differ(a, b) | gives_way
+    leaves, gives_way = [], _gives_way(analyst, instruction, plain, forward)
+    every = zip(instruction.shape.leaves(), parts(folded) if several else (folded,), forward, backward, strict=True)
+    for (leaf, value, a, b), own in zip(every, gives_way, strict=True):
+        open_ = _differ(a, b) | own
         if open_.any():
             analyst.tie(instruction, int(np.count_nonzero(open_)))
             rows = np.array(full(rows_of(value)))
@@ -240,10 +235,10 @@ def _left_open(analyst: Analyst, instruction: Instruction, evaluate: Face, value
 
 def _gives_way(
     analyst: Analyst, instruction: Instruction, given: Sequence[Array], result: Sequence[Array]
-) -> Sequence[Array]:
-    """For each result where it gives way to one of the values that were folded, or to an initial value, as the first of
-    two that tie does, and any beside NaN: had it met that one last, another would have come of it. Only a reducer that
-    makes of two equal values the same one leaves its result as it is otherwise."""
+) -> list[Array]:
+    """For each result where it, or one that it depends on, gives way to one of the values that were folded, or to an
+    initial value, as the first of two that tie does, and any beside NaN: had it met that one last, another would have
+    come of it. Only a reducer that makes of two equal values the same one leaves its result as it is otherwise."""
     reducer, axes, half = instruction.called_by("to_apply"), reduced(instruction), len(given) // 2
     types = [t.dtype for t in running_types(instruction)]
     values = [_in_front(v[None], axes)[0].astype(t, copy=False) for v, t in zip(given[:half], types, strict=True)]
@@ -251,15 +246,27 @@ def _gives_way(
     met = [np.concatenate(pair) for pair in zip(values, starts, strict=True)]
     found = [np.broadcast_to(r.astype(t), m.shape) for r, t, m in zip(result, types, met, strict=True)]
 
-    def changed(left: Sequence[Array], right: Sequence[Array], from_: Sequence[Array]) -> list[Array]:
+    def changes(left: Sequence[Array], right: Sequence[Array], known: Sequence[Array]) -> list[Array]:
         made = analyst.map_elements(reducer, [*left, *right], wide=is_wide(instruction))
-        return [_differ(np.asarray(m), f) for m, f in zip(made, from_, strict=True)]
+        return [_differ(np.asarray(m), k) for m, k in zip(made, known, strict=True)]
 
     with np.errstate(all="ignore"):
-        if any(c.any() for c in changed(met, met, met)):
+        if any(c.any() for c in changes(met, met, met)):
             return [np.zeros(r.shape, np.bool_) for r in result]
-        both = zip(changed(found, met, found), changed(met, found, found), strict=True)
-        return [np.asarray((a | b).any(axis=0)) for a, b in both]
+        both = zip(changes(found, met, found), changes(met, found, found), strict=True)
+        own = [np.asarray((a | b).any(axis=0)) for a, b in both]
+    return [np.logical_or.reduce([own[k] for k in needed]) for needed in _needed(reducer)]
+
+
+def _needed(reducer: Computation) -> list[list[int]]:
+    """For each result of a reducer the numbers of those that it depends on, itself among them."""
+    half = len(reducer.parameters) // 2
+    made = tuple_elements(reducer.root) if half > 1 else [reducer.root]
+    if made is None:
+        return [list(range(half))] * half
+    above = [needed_first([value], lambda i: i.operands) for value in made]
+    numbers = [{i.parameter_number % half for i in each if i.parameter_number is not None} for each in above]
+    return [sorted({k, *own}) for k, own in enumerate(numbers)]
 
 
 def _differ(a: Array, b: Array) -> Array:
