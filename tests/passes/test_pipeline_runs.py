@@ -263,7 +263,7 @@ def test_an_unknown_pass_keeps_its_hint_and_gets_its_place():
     with pytest.raises(UsageError) as caught:
         pass_class("zzzzzzzzzzzz")
     assert caught.value.hint is not None and caught.value.hint.startswith(
-        "known: algebraic-simplifier, attention-fusion, bitcast-hoisting, bitcast-movement, boundary-narrowing"
+        "known: algebraic-simplifier, attention-fusion, batch-norm-expander, bitcast-hoisting, bitcast-movement, "
     )
 
 

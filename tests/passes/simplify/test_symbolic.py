@@ -40,9 +40,12 @@ OPEN = {
     "power-half-of-size": "nothing but the rule says what a power is",
     "remainder-of-remainder": "Z3 does not end where there are 32 bits",
     "value-of-nothing": "there is no element",
+    "gather-in-order-of-sort": "what a gather looks up is no term",
     **{r.name: "values are others" for r in rules().values() if not r.is_exact},
 }
 """Rules that are not proved, and why."""
+PARTLY = {"compare-ranges": "what a sort or a gather gives is no term"}
+"""Rules of which some examples are not proved, and why."""
 
 
 # ---- values
@@ -70,8 +73,13 @@ def test_rules_hold_for_all_values(family: str, monkeypatch: pytest.MonkeyPatch)
     for rule in (r for r in rules().values() if r.family == family and r.name not in OPEN):
         modules = pairs(rule, monkeypatch)
         assert modules, f"{rule.name} has no example of {KINDS}"
-        for before, after, exact in modules:
-            assert equal_for_all_values(before, after, exact) is True, f"{rule.name} is not proved on\n{before}"
+        proofs = [equal_for_all_values(*module) for module in modules]
+        if rule.name in PARTLY:
+            assert True in proofs and None in proofs
+            modules = [module for module, proof in zip(modules, proofs, strict=True) if proof is not None]
+            proofs = [proof for proof in proofs if proof is not None]
+        for (before, _, _), proof in zip(modules, proofs, strict=True):
+            assert proof is True, f"{rule.name} is not proved on\n{before}"
         refuted = any(
             equal_for_all_values(before, wrong, exact) is False
             for before, after, exact in modules
