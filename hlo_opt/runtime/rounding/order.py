@@ -49,7 +49,8 @@ def sort(instruction: Instruction, evaluate: Face) -> Face:
 
     def run(analyst: Analyst, instruction: Instruction, values: list[Value]) -> Value:
         if not any(type(v) is Spread for v in values):
-            return evaluate(analyst, instruction, values)
+            result = evaluate(analyst, instruction, values)
+            return result if alone else _if_in_order(analyst, instruction, result, axis)
         if alone:
             return by_rows(lambda row: evaluate(analyst, instruction, row), values)
         operands = [np.asarray(picked(v, VALUE)) for v in values]
@@ -71,6 +72,23 @@ def sort(instruction: Instruction, evaluate: Face) -> Face:
         return tuple(results) if instruction.shape.is_tuple else results[0]
 
     return run
+
+
+def _if_in_order(analyst: Analyst, instruction: Instruction, result: Value, axis: int) -> Value:
+    """The result of a sort, set aside where a comparator is no order: it would still have an element before the one
+    that it has put in front of it."""
+    several = instruction.shape.is_tuple
+    arrays = [np.moveaxis(np.asarray(v), axis, 0) for v in (parts(result) if several else (result,))]
+    pairs = [x for array in arrays for x in (array[1:], array[:-1])]
+    if not np.asarray(analyst.map_elements(instruction.called_by("to_apply"), pairs)[0]).any():
+        return result
+    analyst.tie(instruction, arrays[0].size)
+    open_ = []
+    for leaf, value in zip(instruction.shape.leaves(), parts(result) if several else (result,), strict=True):
+        rows = np.array(full(np.asarray(value)[None]))
+        set_aside(rows, np.ones(rows.shape[1:], np.bool_), leaf.type)
+        open_.append(Spread(rows))
+    return tuple(open_) if several else open_[0]
 
 
 def _plain(comparator: Computation) -> bool:

@@ -38,6 +38,23 @@ def test_what_goes_along_is_open_where_keys_tie(radius: float) -> None:
     assert open_ < 0.1 if radius < 1e-3 else 0 < open_ < 1
 
 
+def test_what_a_comparator_that_is_no_order_makes_is_open() -> None:
+    """It compares the key of one element with what goes along with the other."""
+    mixed = (
+        "mixed {\n  a = u32[] parameter(0)\n  b = u32[] parameter(1)\n  c = u32[] parameter(2)\n  d = u32[] "
+        "parameter(3)\n  ROOT r = pred[] compare(KEYS), direction=LT\n}\n\n"
+    )
+    body = (
+        "  x = u32[40]{0} parameter(0)\n  y = u32[40]{0} parameter(1)\n  ROOT s = (u32[40]{0}, u32[40]{0}) sort(x, y), "
+        "dimensions={0}, to_apply=mixed"
+    )
+    given = [RNG.integers(0, 1000, 40, dtype=np.uint32) for _ in range(2)]
+    for keys, is_order in (("a, b", True), ("b, c", False)):
+        found = run(parsed(body, mixed.replace("KEYS", keys)), list(given))
+        assert [isinstance(f, np.ndarray) for f in found] == [is_order] * 2
+        assert all(within(f, np.full(40, 7, np.uint32)).all() != is_order for f in found)
+
+
 def test_the_place_of_the_largest_is_open_where_it_ties() -> None:
     body = (
         "  a = f32[9,64]{1,0} parameter(0)\n  i = s32[9,64]{1,0} iota(), iota_dimension=1\n  k = f32[] "
