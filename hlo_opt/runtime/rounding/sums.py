@@ -31,7 +31,19 @@ from hlo_opt.ops.reduction.folding import combine, ufunc_of
 from hlo_opt.ops.reduction.reducers import adds, is_wide, monoid
 from hlo_opt.ops.reduction.table import reduced
 from hlo_opt.ops.sets import EXTREMES
-from hlo_opt.ops.spread import by_rows, certain, full, is_narrow, is_real, ordered, picked, rows_of, set_aside, settled
+from hlo_opt.ops.spread import (
+    aside,
+    by_rows,
+    certain,
+    full,
+    is_narrow,
+    is_real,
+    ordered,
+    picked,
+    rows_of,
+    set_aside,
+    settled,
+)
 from hlo_opt.ops.values import HIGH, LOW, MOVED, ROWS, VALUE, Spread, Value
 from hlo_opt.runtime.rounding.calibration import calibrated
 from hlo_opt.runtime.rounding.elementwise import Analyst, Face, force
@@ -78,6 +90,7 @@ def rounded(analyst: Analyst, rows: Array, own: Array, element_type: ElementType
             rows[MOVED:] += own * 0.25 * analyst.noise(rows[MOVED:].shape)
         elif is_real(dtype):
             ordered(rows, F64)
+            own = np.where(aside(rows), np.inf, own)  # that of what is not finite is NaN
             rows = calibrated(rows, dtype)
             slack = own
             if not is_narrow(dtype):  # the final rounding on either side
@@ -485,13 +498,21 @@ def product_of(
         reach = [a[VALUE] if n in fixed else np.abs(a[VALUE]) + _reach(a) for n, a in enumerate(arrays)]
         far = size_at(reach) - np.abs(value)
         far = np.where(far > 1e-13 * np.abs(value), far, 0.0)
-        aside = 1 + 1j if is_complex else 1.0
-        rows = np.stack([value, value - far * aside, value + far * aside, *moved])
+        both = 1 + 1j if is_complex else 1.0
+        rows = np.stack([value, value - far * both, value + far * both, *moved])
         number = np.asarray(terms(arrays))
         own = 2 * step * (_OF_COMPLEX if is_complex else 1.0) * number * np.abs(value)
-        return rounded(analyst, rows, np.where(number > 1, own, 0.0), leaf.type)
+        own = np.where(number > 1, own, 0.0)
+        if any(a.shape[0] > 1 for a in arrays):  # what is set aside may be NaN: the value then says nothing of others
+            known = [a[VALUE] if n in fixed else 1.0 - _is_aside(a) for n, a in enumerate(arrays)]
+            own = np.where(size_at(known) == 0, np.inf, own)
+        return rounded(analyst, rows, own, leaf.type)
 
     return run
+
+
+def _is_aside(rows: Array) -> Array:
+    return aside(rows) if rows.shape[0] > 1 else np.zeros(rows.shape[1:], np.bool_)
 
 
 def windows(instruction: Instruction, evaluate: Face) -> Face | None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from hlo_opt.evaluate import evaluate
-from hlo_opt.ops.values import HIGH, LOW, Spread
+from hlo_opt.ops.values import HIGH, LOW, ROWS, Spread
 from hlo_opt.runtime.differences import compare_output
 from hlo_opt.runtime.rounding import sums
 from hlo_opt.runtime.rounding.analysis import analyse
@@ -346,3 +346,17 @@ def test_a_product_that_overflows_on_the_way_may_be_anything_unless_an_operand_i
     assert isinstance(made, Spread)
     assert within(made, np.array([[np.inf], [np.nan]], np.float32)).all()
     assert (made.rows[LOW] < made.rows[HIGH])[:, 0].tolist() == [True, False]
+
+
+def test_a_product_with_a_factor_that_may_be_anything_may_be_anything() -> None:
+    module = parsed(
+        "  a = f32[2,3]{1,0} parameter(0)\n  o = f32[] constant(1)\n  ROOT b = f32[2]{0} reduce(a, o), "
+        "dimensions={1}, to_apply=product",
+        "product {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT s = f32[] multiply(x, y)\n}\n\n",
+    )
+    rows = np.repeat(np.array([[np.nan, 2, 3], [1, 2, 3]], np.float32)[None], ROWS, axis=0)
+    rows[LOW, 0, 0], rows[HIGH, 0, 0] = -np.inf, np.inf
+    (made,) = run(module, [Spread(rows)])
+    for anything in (np.nan, 12, -np.inf):
+        assert within(made, np.array([anything, 6], np.float32)).tolist() == [True, True]
+    assert not within(made, np.array([1, 7], np.float32))[1]
