@@ -264,8 +264,9 @@ def bilinear(terms: int, along: tuple[int, int] | None) -> Callable[[Instruction
                 if spread[0]:
                     far = far + product(radius(a, dtype), sized(b, dtype))
                 far *= 1 + 4 * terms * unit(wide)
-                if element_type.is_float and not np.isfinite(value).all():
-                    own = np.where(~np.isfinite(value) & ~_meets_lost(a[VALUE], b[VALUE], product), np.inf, own)
+                if element_type.is_float and not (finite := np.isfinite(value)).all():
+                    met = _meets_lost(a[VALUE], b[VALUE], product)
+                    own = np.where(finite | met, own if any(spread) else np.where(met, 0.0, own), np.inf)
             return around(analyst, value, far, moved, own, element_type)
 
         return run
@@ -442,7 +443,10 @@ def _sum_of(instruction: Instruction, evaluate: Face, axes: tuple[int, ...], ter
         else:
             squares = (wide[VALUE] * wide[VALUE]).sum(axis=axes)
             own = open_order(terms, leaf.type, total[VALUE], squares, _before(wide[VALUE], axes, first))
-        return rounded(analyst, full(total), _overflowing(own, magnitude, leaf.type), leaf.type)
+        own = _overflowing(own, magnitude, leaf.type)
+        if not spreads:  # what is not finite itself gives the same in any order
+            own = np.where(np.isfinite(magnitude), own, 0.0)
+        return rounded(analyst, full(total), own, leaf.type)
 
     return run
 

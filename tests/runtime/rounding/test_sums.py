@@ -360,3 +360,22 @@ def test_a_product_with_a_factor_that_may_be_anything_may_be_anything() -> None:
     for anything in (np.nan, 12, -np.inf):
         assert within(made, np.array([anything, 6], np.float32)).tolist() == [True, True]
     assert not within(made, np.array([1, 7], np.float32))[1]
+
+
+def test_a_sum_with_a_term_that_is_not_finite_is_known() -> None:
+    inf, nan = np.inf, np.nan
+    a = np.array([[inf, 2, 3], [inf, -inf, 1], [nan, 1, 2], [-inf, 5, 6]], np.float32)
+    wanted = np.array([inf, nan, nan, -inf], np.float32)
+    total = parsed(
+        "  a = f32[4,3]{1,0} parameter(0)\n  z = f32[] constant(0)\n  ROOT b = f32[4]{0} reduce(a, z), dimensions={1}, "
+        "to_apply=sum",
+        "sum {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT s = f32[] add(x, y)\n}\n\n",
+    )
+    product = parsed(
+        "  a = f32[4,3]{1,0} parameter(0)\n  b = f32[3]{0} parameter(1)\n  ROOT d = f32[4]{0} dot(a, b), "
+        "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    )
+    for module, given in ((total, [a]), (product, [a, np.array([1, 2, 3], np.float32)])):
+        (made,) = run(module, list(given))
+        assert within(made, wanted).all()
+        assert not within(made, np.full(4, 77, np.float32)).any()
