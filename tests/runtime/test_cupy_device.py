@@ -20,7 +20,7 @@ DUMPS = Path(__file__).parents[2] / "testdata" / "dumps"
 NOTES = {
     "attention_bf16": {"dot": "cublasGemmStridedBatchedEx"},
     "embed_gradient": {"scatter": "cupy.add.at"},
-    "mlp_forward": {"dot": "cublasGemmStridedBatchedEx"},
+    "mlp_forward": {"__cublas$lt$matmul": "cublasLtMatmul", "dot": "cublasGemmStridedBatchedEx"},
     "write_rows": {"scatter": "assignment by index"},
 }
 

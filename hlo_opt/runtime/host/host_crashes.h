@@ -49,7 +49,8 @@ extern "C" __attribute__((visibility("default"))) void hlo_guard(int more) {
       sigaction(crash_signals[k], &now, &crash_previous[k]);
     } else if (before + more == 0) {
       sigaction(crash_signals[k], 0, &now);
-      if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_crash) sigaction(crash_signals[k], &crash_previous[k], 0);
+      const bool is_ours = (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_crash;
+      if (is_ours) sigaction(crash_signals[k], &crash_previous[k], 0);
     }
   }
   pthread_mutex_unlock(&crash_lock);

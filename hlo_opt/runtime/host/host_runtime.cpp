@@ -343,7 +343,10 @@ static int run(Program* program, Word entry, void** slots, char* base, Frame* fr
             if (!timing->runs++ || spent < timing->least) timing->least = spent;
           }
         }
-        if (failed) return program->at_instruction = number, crash_signal ? status_crashed + crash_signal : status_fibres;
+        if (failed) {
+          program->at_instruction = number;
+          return crash_signal ? status_crashed + crash_signal : status_fibres;
+        }
         top->at = w + 5 + count;
         break;
       }
