@@ -290,9 +290,13 @@ def _own_reason(instruction: Instruction, is_planned: bool) -> Reason | None:
 
 
 def _call_reason(instruction: Instruction) -> Reason:
-    """Why no kernel can hold a custom call: its code is compiled, or its declaration has no HLO for it."""
+    """Why no kernel can hold a custom call: a library runs it, its code is compiled, or its declaration has no HLO for
+    it."""
     target = instruction.word("custom_call_target")
-    if find_custom_call(target) is None:
+    spec = find_custom_call(target)
+    if spec is not None and spec.library not in ("", "xla"):  # whose own kernels are opaque
+        return Reason.of("FUS302", opcode=target, runs_as=f"a call of {spec.library}")
+    if spec is None:
         why = "it runs compiled code that the dump does not show"
     else:
         why = "what it computes is known, but its declaration does not write it as HLO"
