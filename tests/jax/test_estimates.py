@@ -105,7 +105,7 @@ def test_xla_loads_what_a_thread_folds_together(folded: int) -> None:
     """Two such loops over 48 elements of a decoder took 1.1 and 1.2 us on an H200 beside their launches."""
     module, device = parse(COLUMNS.replace("48", str(folded))), target("h200")
     ours, xla = module_summary(module, device).est_us, xla_us(module, device)
-    assert (xla < ours - 2) == (folded > XLA_AHEAD)
+    assert (xla < ours) == (folded > XLA_AHEAD)
     assert device.kernel_launch_us < xla < 3
 
 
