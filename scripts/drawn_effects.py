@@ -37,7 +37,7 @@ Value: TypeAlias = "int | tuple[Value, ...]"
 """Which occurrences something waits for, a bit for each; of a tuple, its elements."""
 
 SPREAD = 4.0
-MOST_MATCHINGS = 120
+MOST_MATCHINGS = 1000
 """Ways to match occurrences that are tried."""
 
 
