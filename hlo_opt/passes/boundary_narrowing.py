@@ -113,11 +113,12 @@ class BoundaryNarrowing(RewritingPass):
         module = computation.module
         assert module is not None
         known = _Prices(FusionState(module, context.options.target, context.memory.known).prices)
+        waited_for = {p for i in computation.instructions for p in i.control_predecessors}  # none are moved here
         for producer in list(computation.instructions):
             number = 0
             while (body := fused(producer)) is not None and number < len(results_of(body)):
                 cuts = _cuts(producer, number)
-                boundary = _boundary(producer, number) if cuts else None
+                boundary = _boundary(producer, number, waited_for) if cuts else None
                 best = None if boundary is None else _best(boundary, cuts, known)
                 if boundary is not None and best is not None:
                     yield partial(_move, boundary, best[0], context.origins, best[1], known)
@@ -133,8 +134,8 @@ def _is_plain(instruction: Instruction) -> bool:
     return sum(c.called.count(body) for c in body.module.computations) == 1
 
 
-def _boundary(producer: Instruction, number: int) -> Boundary | None:
-    """A result that fusions alone read; None for others."""
+def _boundary(producer: Instruction, number: int, waited_for: Set[Instruction]) -> Boundary | None:
+    """A result that fusions alone read; None for others, and where one waits or is waited for."""
     values = [producer]
     if producer.shape.is_tuple:
         if producer.is_root or any(tuple_index(user) is None for user in producer.users):
@@ -143,7 +144,7 @@ def _boundary(producer: Instruction, number: int) -> Boundary | None:
     if len(values) != 1 or values[0].is_root or not values[0].users:
         return None
     readers = tuple(values[0].users)
-    waits = any(i.control_predecessors for i in (producer, *values, *readers))
+    waits = any(i.control_predecessors or i in waited_for for i in (producer, *values, *readers))
     plain = not waits and all(map(_is_plain, (producer, *readers)))
     return Boundary(producer, number, values[0], readers) if plain else None
 

@@ -176,6 +176,16 @@ def between(module: Module) -> list[str]:
     return [str(o.shape.type) for o in handed if o.shape.element_count > 1000]
 
 
+def test_a_kernel_that_another_waits_for_stays() -> None:
+    """The one that takes its place would not be waited for."""
+    name = next(i.name for i in hlo_opt.parse(CONVERT).entry.instructions if i.opcode == "fusion")
+    root = next(line for line in CONVERT.splitlines() if "ROOT" in line and line in CONVERT.partition("ENTRY")[2])
+    late = f"  late = pred[] constant(true)\n  dead = pred[1]{{0}} reshape(late), control-predecessors={{{name}}}\n"
+    waiting = CONVERT.replace(root, late + root)
+    assert between(narrowed(CONVERT)) != between(hlo_opt.parse(CONVERT))
+    assert between(narrowed(waiting)) == between(hlo_opt.parse(waiting))
+
+
 @pytest.mark.parametrize(
     ("text", "types"),
     [
