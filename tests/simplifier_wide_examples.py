@@ -1,10 +1,10 @@
-"""The examples of the simplifier's rules, third part: windows, movers, numbers that are all the same, devices."""
+"""The examples of the simplifier's rules, fourth part: windows, movers, numbers that are all the same, devices."""
 
 from __future__ import annotations
 
-from simplifier_array_examples import EXAMPLES as EXAMPLES
-from simplifier_array_examples import ZERO
 from simplifier_examples import XY, M, X, example, number
+from simplifier_fold_examples import EXAMPLES as EXAMPLES
+from simplifier_fold_examples import ZERO
 
 # ---- identities and integers
 
