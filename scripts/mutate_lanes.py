@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+from unittest import mock
 
 import hlo_opt
 from hlo_opt.codegen.kernel import Kernel
@@ -110,12 +111,12 @@ def _elements(kernel: Kernel) -> int:
 
 def planted(fault: Fault, work: Callable[[], T]) -> T:
     """What is done while the kernel has the fault."""
-    right = library.lanes_unit  # type: ignore[attr-defined]
-    library.lanes_unit = lambda kernels: right(kernels).replace(fault.before, fault.after, 1)  # type: ignore[attr-defined]
-    try:
+
+    def unit(kernels: Sequence[Kernel]) -> str:
+        return lanes_unit(kernels).replace(fault.before, fault.after, 1)
+
+    with mock.patch.object(library, "lanes_unit", unit):
         return work()
-    finally:
-        library.lanes_unit = right  # type: ignore[attr-defined]
 
 
 def says(modules: Modules, fault: Fault) -> str:
